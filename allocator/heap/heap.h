@@ -1,0 +1,62 @@
+// The heap under malloc: mimalloc blocks inside regions, a 16-byte header and redzones around each object, and a
+// quarantine of freed ones. Objects above the arena's largest size are regions of their own.
+//
+// Verdicts go up; nothing here prints. Callers (runtime/preload) bring the stacks.
+//
+// zone: nomalloc
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/address.h"
+#include "runtime/base/fault.h"
+#include "runtime/base/options.h"
+#include "runtime/base/stack_id.h"
+
+namespace penumbra::heap {
+
+enum class BlockState : std::uint8_t { kNone, kLive, kQuarantined, kFreed };
+enum class FreeVerdict : std::uint8_t { kFreed, kDoubleFree, kInvalid, kMismatched, kCorruptHeader };
+
+struct Request {
+  std::size_t bytes = 0;
+  std::size_t alignment = 16;  // a power of two
+  bool zero = false;
+  AllocatorName by = AllocatorName::kMalloc;
+  StackId stack = kNoStack;
+};
+
+// What is known of the object nearest to an address, for reports.
+struct BlockInfo {
+  BlockState state = BlockState::kNone;
+  AppAddr begin;
+  std::size_t bytes = 0;        // as requested
+  std::size_t block_bytes = 0;  // the whole block, redzones included
+  AllocatorName by = AllocatorName::kNone;
+  bool is_large = false;  // a region of its own
+  StackId allocated = kNoStack;
+  StackId freed = kNoStack;
+  std::uint32_t allocated_by = 0;  // thread ids
+  std::uint32_t freed_by = 0;
+};
+
+// Needs region::init(). False where mimalloc cannot be found.
+bool init(const Options& options);
+bool owns(AppAddr a);  // lies in an arena or in a large object
+
+// Null with errno ENOMEM when it cannot be had.
+void* allocate(const Request& request);
+// `by` kNone accepts any allocator.
+FreeVerdict free(void* object, AllocatorName by, StackId stack);
+// Bytes requested of a live object, ~0 if none begins here.
+std::size_t requested_bytes(const void* object);
+// Signal-safe; tries locks only.
+bool describe(AppAddr a, BlockInfo& info);
+
+void thread_exit();  // flushes this thread's quarantine batch
+void fork_prepare();
+void fork_parent();
+void fork_child();
+
+}  // namespace penumbra::heap

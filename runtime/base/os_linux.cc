@@ -1,0 +1,198 @@
+#include "runtime/base/os_linux.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/config.h"
+
+namespace penumbra::os {
+namespace {
+
+constinit std::atomic<FailureInjector> g_injector{nullptr};
+constinit std::atomic<std::uint64_t> g_calls[kMemoryCalls]{};
+constinit std::atomic<bool> g_sealed{false};
+
+Result memory_call(MemoryCall call, long number, long a, long b, long c = 0, long d = 0, long e = 0, long f = 0) {
+  g_calls[static_cast<std::size_t>(call)].fetch_add(1, std::memory_order_relaxed);
+  if (const FailureInjector injector = g_injector.load(std::memory_order_relaxed)) {
+    if (const int error = injector(call)) return Result(-error);
+  }
+  return Result(raw_syscall(number, a, b, c, d, e, f));
+}
+
+Result outside_call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
+  if (is_sealed()) return Result(-EPERM);
+  return Result(raw_syscall(number, a, b, c, d, e, f));
+}
+
+void check_range(AppAddr at, std::size_t bytes) {
+  PENUMBRA_CHECK((at.value & (kPageSize - 1)) == 0);
+  PENUMBRA_CHECK(bytes != 0 && (bytes & (kPageSize - 1)) == 0);
+}
+
+long as_long(AppAddr a) { return static_cast<long>(a.value); }
+
+Result map(AppAddr at, std::size_t bytes, int prot, int flags) {
+  check_range(at, bytes);
+  return memory_call(MemoryCall::kMap, SYS_mmap, as_long(at), static_cast<long>(bytes), prot,
+                     MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+}
+
+}  // namespace
+
+void set_failure_injector_test_only(FailureInjector injector) { g_injector.store(injector); }
+
+std::uint64_t memory_calls_made(MemoryCall call) {
+  return g_calls[static_cast<std::size_t>(call)].load(std::memory_order_relaxed);
+}
+
+Result reserve(AppAddr hint, std::size_t bytes) { return map(hint, bytes, PROT_NONE, MAP_NORESERVE); }
+
+Result reserve_at(AppAddr at, std::size_t bytes) {
+  return map(at, bytes, PROT_NONE, MAP_NORESERVE | MAP_FIXED_NOREPLACE);
+}
+
+Result map_fixed_noreplace(AppAddr at, std::size_t bytes) {
+  return map(at, bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE | MAP_FIXED_NOREPLACE);
+}
+
+Result map_anonymous(std::size_t bytes) { return map(AppAddr(), bytes, PROT_READ | PROT_WRITE, 0); }
+
+Result decommit(AppAddr at, std::size_t bytes) { return map(at, bytes, PROT_NONE, MAP_NORESERVE | MAP_FIXED); }
+
+Result remap_fresh(AppAddr at, std::size_t bytes) {
+  return map(at, bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE | MAP_FIXED);
+}
+
+Result map_file_at(AppAddr at, std::size_t bytes, int prot, int fd, std::uint64_t offset) {
+  check_range(at, bytes);
+  return memory_call(MemoryCall::kMap, SYS_mmap, as_long(at), static_cast<long>(bytes), prot,
+                     MAP_SHARED | MAP_FIXED, fd, static_cast<long>(offset));
+}
+
+Result unmap(AppAddr at, std::size_t bytes) {
+  check_range(at, bytes);
+  return memory_call(MemoryCall::kUnmap, SYS_munmap, as_long(at), static_cast<long>(bytes));
+}
+
+Result protect(AppAddr at, std::size_t bytes, int prot) {
+  check_range(at, bytes);
+  return memory_call(MemoryCall::kProtect, SYS_mprotect, as_long(at), static_cast<long>(bytes), prot);
+}
+
+Result advise(AppAddr at, std::size_t bytes, int advice) {
+  check_range(at, bytes);
+  return memory_call(MemoryCall::kAdvise, SYS_madvise, as_long(at), static_cast<long>(bytes), advice);
+}
+
+Result process_advise(int pidfd, const iovec* ranges, std::size_t count, int advice) {
+  PENUMBRA_CHECK(count <= 1024);
+  if (is_sealed()) return Result(-EPERM);
+  return memory_call(MemoryCall::kProcessAdvise, SYS_process_madvise, pidfd, reinterpret_cast<long>(ranges),
+                     static_cast<long>(count), advice, 0);
+}
+
+Result memfd(const char* name, unsigned flags) {
+  if (is_sealed()) return Result(-EPERM);
+  return memory_call(MemoryCall::kMemfd, SYS_memfd_create, reinterpret_cast<long>(name), flags);
+}
+
+Result truncate(int fd, std::uint64_t bytes) {
+  if (is_sealed()) return Result(-EPERM);
+  return memory_call(MemoryCall::kTruncate, SYS_ftruncate, fd, static_cast<long>(bytes));
+}
+
+Result open_read(const char* path) {
+  return outside_call(SYS_openat, AT_FDCWD, reinterpret_cast<long>(path), O_RDONLY | O_CLOEXEC);
+}
+
+Result read(int fd, void* into, std::size_t bytes) {
+  return outside_call(SYS_read, fd, reinterpret_cast<long>(into), static_cast<long>(bytes));
+}
+
+Result close(int fd) { return outside_call(SYS_close, fd); }
+
+bool write_all(int fd, const char* bytes, std::size_t count) {
+  while (count > 0) {
+    const Result written(raw_syscall(SYS_write, fd, reinterpret_cast<long>(bytes), static_cast<long>(count)));
+    if (written.error() == EINTR) continue;
+    if (!written.ok() || written.value() == 0) return false;
+    bytes += written.value();
+    count -= static_cast<std::size_t>(written.value());
+  }
+  return true;
+}
+
+bool try_read_memory(AppAddr from, void* into, std::size_t bytes) {
+  const iovec local{into, bytes};
+  const iovec remote{from.ptr<void>(), bytes};
+  const Result got = outside_call(SYS_process_vm_readv, getpid(), reinterpret_cast<long>(&local), 1,
+                                  reinterpret_cast<long>(&remote), 1, 0);
+  return got.ok() && static_cast<std::size_t>(got.value()) == bytes;
+}
+
+int gettid() { return static_cast<int>(raw_syscall(SYS_gettid)); }
+
+int getpid() { return static_cast<int>(raw_syscall(SYS_getpid)); }
+
+unsigned current_cpu() {
+  // The vdso answers from the segment limit without entering the kernel; libc's sched_getcpu does the same
+  // through rseq. __builtin-free: rdtscp leaves node << 12 | cpu in ecx (arch/x86/include/asm/segment.h).
+  unsigned aux;
+  unsigned low;
+  unsigned high;
+  asm volatile("rdtscp" : "=a"(low), "=d"(high), "=c"(aux));
+  return aux & 0xfff;
+}
+
+unsigned possible_cpus() {
+  // The kernel writes "0-N" or a list; the highest number plus one is what arrays must hold.
+  const Result fd = open_read("/sys/devices/system/cpu/possible");
+  if (!fd.ok()) return 1;
+  char text[256];
+  const Result got = read(static_cast<int>(fd.value()), text, sizeof text);
+  close(static_cast<int>(fd.value())).ignore();
+  unsigned last = 0;
+  for (long i = 0; i < got.value(); ++i) {
+    if (text[i] >= '0' && text[i] <= '9') {
+      last = last * 10 + static_cast<unsigned>(text[i] - '0');
+    } else if (text[i] != '\n') {
+      last = 0;
+    }
+  }
+  return last + 1;
+}
+
+std::uint64_t monotonic_ns() {
+  timespec now{};
+  raw_syscall(SYS_clock_gettime, CLOCK_MONOTONIC, reinterpret_cast<long>(&now));
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+std::uint64_t thread_cpu_ns() {
+  timespec now{};
+  raw_syscall(SYS_clock_gettime, CLOCK_THREAD_CPUTIME_ID, reinterpret_cast<long>(&now));
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+Result futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) {
+  return Result(raw_syscall(SYS_futex, reinterpret_cast<long>(word), FUTEX_WAIT_PRIVATE,
+                            static_cast<long>(expected), 0));
+}
+
+Result futex_wake(std::atomic<std::uint32_t>* word, unsigned waiters) {
+  return Result(raw_syscall(SYS_futex, reinterpret_cast<long>(word), FUTEX_WAKE_PRIVATE,
+                            static_cast<long>(waiters)));
+}
+
+void seal() { g_sealed.store(true, std::memory_order_relaxed); }
+
+bool is_sealed() { return g_sealed.load(std::memory_order_relaxed); }
+
+}  // namespace penumbra::os

@@ -1,0 +1,107 @@
+// The one door to the kernel: system calls made inline, results as values, errno never touched.
+//
+// Everything in the checked process that needs the kernel comes through here, so that libc's wrappers (which we
+// interpose ourselves) are never on the way, so that sealing (process ruling 18) has one place, and so that a
+// test can make any one call fail.
+//
+// Ranges of memory calls are page aligned; a violation is a failed check, not an EINVAL.
+//
+// zone: signal-safe
+#pragma once
+
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/address.h"
+
+namespace penumbra::os {
+
+// What a system call returned: >= 0 a value, < 0 a negated errno.
+class [[nodiscard]] Result {
+ public:
+  constexpr explicit Result(long raw) : raw_(raw) {}
+  constexpr bool ok() const { return raw_ >= 0 || raw_ < -4095; }
+  constexpr int error() const { return ok() ? 0 : static_cast<int>(-raw_); }
+  constexpr long value() const { return raw_; }
+  AppAddr address() const { return AppAddr(static_cast<std::uintptr_t>(raw_)); }
+  constexpr void ignore() const {}  // for the few places where failing is as good as succeeding
+
+ private:
+  long raw_;
+};
+
+inline long raw_syscall(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
+  register long r10 asm("r10") = d;
+  register long r8 asm("r8") = e;
+  register long r9 asm("r9") = f;
+  long result;
+  asm volatile("syscall"
+               : "=a"(result)
+               : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+               : "rcx", "r11", "memory");
+  return result;
+}
+
+// Calls that take address space or change it, by name, for the failure injector and the call counters.
+enum class MemoryCall : std::uint8_t { kMap, kUnmap, kProtect, kAdvise, kProcessAdvise, kRemap, kMemfd, kTruncate };
+inline constexpr std::size_t kMemoryCalls = 8;
+
+// Returns the errno (> 0) that the call shall fail with, or 0 to let it through.
+using FailureInjector = int (*)(MemoryCall call);
+void set_failure_injector_test_only(FailureInjector injector);
+// Memory calls made so far, of one kind. Relaxed; for statistics and tests.
+std::uint64_t memory_calls_made(MemoryCall call);
+
+// Reserved, inaccessible, never counted against overcommit. `hint` null: anywhere.
+Result reserve(AppAddr hint, std::size_t bytes);
+// As reserve, but at exactly `at`, failing with EEXIST where something is mapped.
+Result reserve_at(AppAddr at, std::size_t bytes);
+// Readable, writable, private, no-reserve memory at exactly `at`; fails with EEXIST where something is mapped.
+Result map_fixed_noreplace(AppAddr at, std::size_t bytes);
+// Readable, writable, private memory anywhere.
+Result map_anonymous(std::size_t bytes);
+// Replaces whatever is at `at` by fresh PROT_NONE, no-reserve address space.
+Result decommit(AppAddr at, std::size_t bytes);
+// Replaces whatever is at `at` by fresh zeroed read-write no-reserve memory.
+Result remap_fresh(AppAddr at, std::size_t bytes);
+Result map_file_at(AppAddr at, std::size_t bytes, int prot, int fd, std::uint64_t offset);
+Result unmap(AppAddr at, std::size_t bytes);
+Result protect(AppAddr at, std::size_t bytes, int prot);
+Result advise(AppAddr at, std::size_t bytes, int advice);
+// process_madvise on ourselves over `count` (<= 1024) ranges; returns bytes advised, which may be short.
+Result process_advise(int pidfd, const iovec* ranges, std::size_t count, int advice);
+Result memfd(const char* name, unsigned flags);
+Result truncate(int fd, std::uint64_t bytes);
+
+// MADV_* that Debian 12's headers do not know (include/uapi/asm-generic/mman-common.h, Linux 6.13).
+inline constexpr int kMadvGuardInstall = 102;
+inline constexpr int kMadvGuardRemove = 103;
+
+Result open_read(const char* path);
+Result read(int fd, void* into, std::size_t bytes);
+Result close(int fd);
+// Writes all of it, retrying short writes and EINTR; false when that is not possible.
+bool write_all(int fd, const char* bytes, std::size_t count);
+// Safe look at memory that may not be there: false where [from, from+bytes) cannot be read.
+bool try_read_memory(AppAddr from, void* into, std::size_t bytes);
+
+int gettid();
+int getpid();
+unsigned current_cpu();
+// CPUs that may ever run a thread (cpu_possible), at least 1.
+unsigned possible_cpus();
+std::uint64_t monotonic_ns();
+std::uint64_t thread_cpu_ns();
+
+Result futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected);
+Result futex_wake(std::atomic<std::uint32_t>* word, unsigned waiters);
+
+// Process ruling 18: once the program has installed a seccomp filter, only mmap, munmap, mprotect, madvise,
+// futex and write remain; everything else above answers EPERM without a system call.
+void seal();
+bool is_sealed();
+
+}  // namespace penumbra::os

@@ -1,0 +1,70 @@
+#include "shadow/check.h"
+
+#include <algorithm>
+
+#include "runtime/base/raw_memory.h"
+#include "shadow/address_map.h"
+
+namespace penumbra::shadow {
+namespace {
+
+constinit Span g_span;
+
+std::uint8_t load_shadow(ShadowAddr s) { return *s.ptr<const volatile std::uint8_t>(); }
+
+// By the bytes alone. [addr, addr+size) lies in one part of the program's address space.
+AppAddr first_bad_by_shadow(AppAddr addr, std::size_t size) {
+  const AppAddr last = addr + (size - 1);
+  const std::uint8_t* p = shadow_of(addr).ptr<const std::uint8_t>();
+  const std::uint8_t* const final = shadow_of(last).ptr<const std::uint8_t>();
+  // A granule with a bad byte ends the search: a range that goes on into the next granule leaves a partial one
+  // through its inaccessible end.
+  p = raw_first_nonzero(p, final);
+  const AppAddr granule = app_of(ShadowAddr(p));
+  const std::uint8_t shadow = *p;
+  const AppAddr first = std::max(granule, addr);
+  const AppAddr end = std::min(granule + kGranuleSize, last + 1);
+  if (shadow == 0) return kNoBadByte;
+  if (shadow >= kFirstTag || shadow >= kGranuleSize) return first;
+  const AppAddr bad = std::max(granule + shadow, addr);
+  return bad < end ? bad : kNoBadByte;
+}
+
+}  // namespace
+
+void set_span(const Span& span) { g_span = span; }
+
+const Span& span() { return g_span; }
+
+AppAddr first_bad(AppAddr addr, std::size_t size) {
+  if (size == 0 || !is_reserved()) return kNoBadByte;
+  if (addr.value + size < addr.value) return addr;
+  if (!has_shadow(addr)) return addr;
+  // Part of the address space that addr lies in; the range may run out of it.
+  const AppAddr part_end = addr < kLowMemoryEnd ? kLowMemoryEnd : AppAddr(kUserAddressEnd);
+  const std::size_t inside = std::min<std::size_t>(size, part_end - addr);
+  AppAddr bad = first_bad_by_shadow(addr, inside);
+  if (addr < g_span.end && addr + inside > g_span.begin) [[unlikely]] {
+    const AppAddr unpopulated =
+        g_span.first_unpopulated(std::max(addr, g_span.begin), std::min(addr + inside, g_span.end));
+    bad = std::min(bad, unpopulated);
+  }
+  if (bad == kNoBadByte && inside < size) return part_end;
+  return bad;
+}
+
+AppAddr first_bad_reference(AppAddr addr, std::size_t size) {
+  if (!is_reserved()) return kNoBadByte;
+  if (size != 0 && addr.value + size < addr.value) return addr;
+  for (std::size_t i = 0; i < size; ++i) {
+    const AppAddr byte = addr + i;
+    if (!has_shadow(byte)) return byte;
+    if (byte >= g_span.begin && byte < g_span.end && g_span.first_unpopulated(byte, byte + 1) != kNoBadByte) {
+      return byte;
+    }
+    if (!granule_allows(load_shadow(shadow_of(byte)), byte.value & (kGranuleSize - 1))) return byte;
+  }
+  return kNoBadByte;
+}
+
+}  // namespace penumbra::shadow

@@ -1,0 +1,39 @@
+// May these bytes be touched? Exact for every address, alignment and size.
+//
+// The answer comes from the shadow bytes, except inside the region span (set_span): there a byte also needs a
+// populated unit, because untouched shadow reads as accessible (memory ruling 1).
+//
+// All functions answer "fine" while no shadow is reserved. They never write and never fault.
+//
+// zone: signal-safe
+#pragma once
+
+#include "shadow/encoding.h"
+
+namespace penumbra::shadow {
+
+// No byte is bad. Not a byte of user space, so it cannot be an answer.
+inline constexpr AppAddr kNoBadByte{~std::uintptr_t{0}};
+
+// First byte of [addr, addr+size) that may not be touched, or kNoBadByte. size 0 is fine anywhere. A range that
+// wraps around, or leaves the program's address space, is bad at the first byte that does (addr itself when it wraps).
+AppAddr first_bad(AppAddr addr, std::size_t size);
+
+// The same by a loop over single bytes; the definition that tests hold first_bad against.
+AppAddr first_bad_reference(AppAddr addr, std::size_t size);
+
+inline bool is_accessible(AppAddr addr, std::size_t size) { return first_bad(addr, size) == kNoBadByte; }
+
+// What the unit map knows and the bytes do not. first_unpopulated answers the first byte of [begin, end), which
+// lies inside the span, whose memory is not there (empty unit, no live sparse area), or kNoBadByte.
+struct Span {
+  AppAddr begin;
+  AppAddr end;
+  AppAddr (*first_unpopulated)(AppAddr begin, AppAddr end) = nullptr;
+};
+
+// Set once at start by the unit map's owner.
+void set_span(const Span& span);
+const Span& span();
+
+}  // namespace penumbra::shadow

@@ -1,0 +1,91 @@
+#include "shadow/poison.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+#include "runtime/base/raw_memory.h"
+#include "shadow/address_map.h"
+
+namespace penumbra::shadow {
+namespace {
+
+bool is_aligned(std::size_t value) { return (value & (kGranuleSize - 1)) == 0; }
+
+void set_shadow(AppAddr begin, std::size_t bytes, std::uint8_t value) {
+  raw_set(shadow_of(begin).ptr<std::uint8_t>(), value, bytes >> kGranuleShift);
+}
+
+std::uint8_t& shadow_byte(AppAddr a) { return *shadow_of(a).ptr<std::uint8_t>(); }
+
+}  // namespace
+
+void poison(AppAddr begin, std::size_t bytes, ShadowTag tag) {
+  PENUMBRA_DCHECK(is_aligned(begin.value) && is_aligned(bytes));
+  set_shadow(begin, bytes, static_cast<std::uint8_t>(tag));
+}
+
+void unpoison(AppAddr begin, std::size_t bytes) {
+  PENUMBRA_DCHECK(is_aligned(begin.value));
+  set_shadow(begin, round_down(bytes, kGranuleSize), 0);
+  const std::size_t rest = bytes & (kGranuleSize - 1);
+  if (rest != 0) shadow_byte(begin + bytes) = static_cast<std::uint8_t>(rest);
+}
+
+void unpoison_with_tail(AppAddr begin, std::size_t bytes, std::size_t total, ShadowTag tail) {
+  unpoison(begin, bytes);
+  const std::size_t covered = round_up(bytes, kGranuleSize);
+  PENUMBRA_DCHECK(covered <= total);
+  poison(begin + covered, total - covered, tail);
+}
+
+void poison_any(AppAddr begin, std::size_t bytes, ShadowTag tag) {
+  if (bytes == 0) return;
+  const AppAddr end = begin + bytes;
+  const AppAddr first_whole(round_up(begin.value, kGranuleSize));
+  const AppAddr last_whole(round_down(end.value, kGranuleSize));
+  const auto value = static_cast<std::uint8_t>(tag);
+  // Head: [begin, granule end). What stays accessible is the prefix before begin; if the range ends inside this
+  // granule, only when nothing accessible follows it.
+  if (begin < first_whole) {
+    const std::size_t prefix = begin.value & (kGranuleSize - 1);
+    std::uint8_t& byte = shadow_byte(begin);
+    const std::size_t allowed = byte == 0 ? kGranuleSize : byte < kFirstTag ? byte : 0;
+    const std::size_t range_end = end < first_whole ? end.value & (kGranuleSize - 1) : kGranuleSize;
+    if (allowed > prefix && allowed <= range_end) byte = prefix == 0 ? value : static_cast<std::uint8_t>(prefix);
+    if (end <= first_whole) return;
+  }
+  if (first_whole < last_whole) set_shadow(first_whole, last_whole - first_whole, value);
+  if (last_whole < end) {
+    std::uint8_t& byte = shadow_byte(last_whole);
+    const std::size_t allowed = byte == 0 ? kGranuleSize : byte < kFirstTag ? byte : 0;
+    if (allowed != 0 && allowed <= end - last_whole) byte = value;
+  }
+}
+
+void unpoison_any(AppAddr begin, std::size_t bytes) {
+  if (bytes == 0) return;
+  const AppAddr end = begin + bytes;
+  const AppAddr first(round_down(begin.value, kGranuleSize));
+  const AppAddr last_whole(round_down(end.value, kGranuleSize));
+  set_shadow(first, last_whole - first, 0);
+  if (last_whole < end) {
+    std::uint8_t& byte = shadow_byte(last_whole);
+    const auto needed = static_cast<std::uint8_t>(end - last_whole);
+    if (byte >= kFirstTag || (byte != 0 && byte < needed)) byte = needed;
+  }
+}
+
+void clear_stale(AppAddr begin, std::size_t bytes) {
+  if (!is_reserved() || bytes == 0 || !has_shadow(begin) || !has_shadow(begin + (bytes - 1))) return;
+  std::uint8_t* p = shadow_of(begin).ptr<std::uint8_t>();
+  std::uint8_t* const end = shadow_of(begin + (bytes - 1)).ptr<std::uint8_t>() + 1;
+  while (p < end) {
+    auto* const page_end = reinterpret_cast<std::uint8_t*>(round_up(reinterpret_cast<std::uintptr_t>(p) + 1, kPageSize));
+    std::uint8_t* const stop = std::min(page_end, end);
+    const std::uint8_t* const dirty = raw_first_nonzero(p, stop);
+    if (dirty != stop) raw_set(const_cast<std::uint8_t*>(dirty), 0, static_cast<std::size_t>(stop - dirty));
+    p = stop;
+  }
+}
+
+}  // namespace penumbra::shadow

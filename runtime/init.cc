@@ -1,0 +1,88 @@
+#include "runtime/init.h"
+
+#include <sys/auxv.h>
+
+#include <atomic>
+#include <cstddef>
+
+#include "runtime/base/options.h"
+#include "runtime/base/os_linux.h"
+#include "runtime/base/raw_memory.h"
+#include "runtime/base/text_buffer.h"
+#include "shadow/address_map.h"
+
+// The stack as the kernel made it: argc, argv, null, envp, null. ld.so exports it (GLIBC_2.2.5).
+extern "C" void* __libc_stack_end;
+
+namespace penumbra::runtime {
+namespace {
+
+constinit std::atomic<Stage> g_stage{Stage::kNotYet};
+
+void say(TextBuffer& line) {
+  line.append("\n");
+  os::write_all(2, line.data(), line.size());
+}
+
+void warn_about_option(OptionError error, const char* piece, std::size_t length, void*) {
+  FixedTextBuffer<512> line;
+  line.append("penumbra: warning: PENUMBRA_OPTIONS: ");
+  describe_option_error(line, error, piece, length);
+  say(line);
+}
+
+char** environment_on_stack() {
+  auto* const words = static_cast<std::uintptr_t*>(__libc_stack_end);
+  if (words == nullptr) return nullptr;
+  const std::uintptr_t argc = words[0];
+  // What a program's start looks like; anything else means that somebody moved the stack.
+  if (argc > (1u << 20) || words[argc + 1] != 0) return nullptr;
+  return reinterpret_cast<char**>(words + argc + 2);
+}
+
+// The shadow is what every check reads. Without it the program runs, unchecked.
+bool reserve_shadow(const Options& options) {
+  if (options.shadow == ShadowKind::kOff) return false;
+  const os::Result reserved = shadow::reserve_direct_map();
+  if (reserved.ok()) return true;
+  FixedTextBuffer<256> line;
+  line.append("penumbra: cannot reserve the shadow (errno ")
+      .dec(static_cast<std::uint64_t>(reserved.error()))
+      .append("; a limit on address space, or strict overcommit?): heap and libc checks are off");
+  say(line);
+  return false;
+}
+
+Stage bring_up(char** envp) {
+  if (getauxval(AT_SECURE) != 0) return Stage::kAside;
+  Options& options = process_options();
+  parse_options(options, find_environment(envp, "PENUMBRA_OPTIONS"), warn_about_option, nullptr);
+  if (!reserve_shadow(options)) return Stage::kAside;
+  return Stage::kReady;
+}
+
+// GNU's dynamic loader passes a constructor what main gets.
+__attribute__((constructor)) void construct(int, char**, char** envp) { init(envp); }
+
+}  // namespace
+
+Stage stage() { return g_stage.load(std::memory_order_acquire); }
+
+void init(char** envp) {
+  Stage expected = Stage::kNotYet;
+  if (!g_stage.compare_exchange_strong(expected, Stage::kRunning)) return;
+  g_stage.store(bring_up(envp != nullptr ? envp : environment_on_stack()), std::memory_order_release);
+}
+
+const char* find_environment(char** envp, const char* name) {
+  if (envp == nullptr) return nullptr;
+  const std::size_t length = raw_length(name);
+  for (; *envp != nullptr; ++envp) {
+    std::size_t i = 0;
+    while (i < length && (*envp)[i] == name[i]) ++i;
+    if (i == length && (*envp)[i] == '=') return *envp + length + 1;
+  }
+  return nullptr;
+}
+
+}  // namespace penumbra::runtime

@@ -5,8 +5,10 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "runtime/base/check.h"
 #include "runtime/base/config.h"
@@ -114,6 +116,39 @@ Result open_read(const char* path) {
 
 Result read(int fd, void* into, std::size_t bytes) {
   return outside_call(SYS_read, fd, reinterpret_cast<long>(into), static_cast<long>(bytes));
+}
+
+Result open_read_at(int dirfd, const char* path) {
+  return outside_call(SYS_openat, dirfd, reinterpret_cast<long>(path), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+Result read_at(int fd, void* into, std::size_t bytes, std::uint64_t offset) {
+  return outside_call(SYS_pread64, fd, reinterpret_cast<long>(into), static_cast<long>(bytes),
+                      static_cast<long>(offset));
+}
+
+Result read_link(const char* path, char* into, std::size_t bytes) {
+  return outside_call(SYS_readlink, reinterpret_cast<long>(path), reinterpret_cast<long>(into),
+                      static_cast<long>(bytes));
+}
+
+bool may_execute(const char* path) {
+  return outside_call(SYS_faccessat, AT_FDCWD, reinterpret_cast<long>(path), X_OK).ok();
+}
+
+Result file_mode(int fd) {
+  struct stat status;
+  const Result got = outside_call(SYS_fstat, fd, reinterpret_cast<long>(&status));
+  return got.ok() ? Result(static_cast<long>(status.st_mode)) : got;
+}
+
+Result execute(int dirfd, const char* path, char* const* argv, char* const* envp, int flags) {
+  const auto argv_word = reinterpret_cast<long>(argv);
+  const auto envp_word = reinterpret_cast<long>(envp);
+  if (dirfd == AT_FDCWD && flags == 0) {
+    return Result(raw_syscall(SYS_execve, reinterpret_cast<long>(path), argv_word, envp_word));
+  }
+  return Result(raw_syscall(SYS_execveat, dirfd, reinterpret_cast<long>(path), argv_word, envp_word, flags));
 }
 
 Result close(int fd) { return outside_call(SYS_close, fd); }

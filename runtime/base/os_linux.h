@@ -82,6 +82,16 @@ inline constexpr int kMadvGuardRemove = 103;
 
 Result open_read(const char* path);
 Result read(int fd, void* into, std::size_t bytes);
+// A path that is not absolute starts at `dirfd` (AT_FDCWD: the working directory). Never waits, not for a FIFO either.
+Result open_read_at(int dirfd, const char* path);
+Result read_at(int fd, void* into, std::size_t bytes, std::uint64_t offset);
+Result read_link(const char* path, char* into, std::size_t bytes);
+bool may_execute(const char* path);  // as access(2) with X_OK
+// st_mode of what `fd` is open on.
+Result file_mode(int fd);
+// Replaces this process by the program in `path`; comes back only to say why not. Never sealed: the kernel's own
+// filter decides. `dirfd` and `flags` as in execveat(2).
+Result execute(int dirfd, const char* path, char* const* argv, char* const* envp, int flags);
 Result close(int fd);
 // Writes all of it, retrying short writes and EINTR; false when that is not possible.
 bool write_all(int fd, const char* bytes, std::size_t count);

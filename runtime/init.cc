@@ -9,6 +9,7 @@
 #include "runtime/base/os_linux.h"
 #include "runtime/base/raw_memory.h"
 #include "runtime/base/text_buffer.h"
+#include "runtime/process/exec.h"
 #include "shadow/address_map.h"
 
 // The stack as the kernel made it: argc, argv, null, envp, null. ld.so exports it (GLIBC_2.2.5).
@@ -30,6 +31,8 @@ void warn_about_option(OptionError error, const char* piece, std::size_t length,
   describe_option_error(line, error, piece, length);
   say(line);
 }
+
+char** arguments_on_stack() { return static_cast<char**>(__libc_stack_end) + 1; }
 
 char** environment_on_stack() {
   auto* const words = static_cast<std::uintptr_t*>(__libc_stack_end);
@@ -55,8 +58,10 @@ bool reserve_shadow(const Options& options) {
 
 Stage bring_up(char** envp) {
   if (getauxval(AT_SECURE) != 0) return Stage::kAside;
+  if (process::stands_aside(arguments_on_stack(), envp)) return Stage::kAside;
   Options& options = process_options();
   parse_options(options, find_environment(envp, "PENUMBRA_OPTIONS"), warn_about_option, nullptr);
+  process::init_exec({});
   if (!reserve_shadow(options)) return Stage::kAside;
   return Stage::kReady;
 }

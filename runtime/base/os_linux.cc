@@ -5,6 +5,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -107,7 +108,19 @@ Result memfd(const char* name, unsigned flags) {
 
 Result truncate(int fd, std::uint64_t bytes) {
   if (is_sealed()) return Result(-EPERM);
+  rlimit64 limit{};
+  const Result asked(raw_syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, reinterpret_cast<long>(&limit)));
+  if (asked.ok() && bytes > limit.rlim_cur) return Result(-EFBIG);
   return memory_call(MemoryCall::kTruncate, SYS_ftruncate, fd, static_cast<long>(bytes));
+}
+
+Result alias(AppAddr from, AppAddr to, std::size_t bytes) {
+  check_range(from, bytes);
+  check_range(to, bytes);
+  if (is_sealed()) return Result(-EPERM);
+  // An old size of 0 duplicates a shared mapping instead of moving it (mm/mremap.c).
+  return memory_call(MemoryCall::kRemap, SYS_mremap, as_long(from), 0, static_cast<long>(bytes),
+                     MREMAP_MAYMOVE | MREMAP_FIXED, as_long(to));
 }
 
 Result open_read(const char* path) {

@@ -74,7 +74,11 @@ Result advise(AppAddr at, std::size_t bytes, int advice);
 // process_madvise on ourselves over `count` (<= 1024) ranges; returns bytes advised, which may be short.
 Result process_advise(int pidfd, const iovec* ranges, std::size_t count, int advice);
 Result memfd(const char* name, unsigned flags);
+// Refuses with EFBIG what RLIMIT_FSIZE forbids, where the kernel would send SIGXFSZ as well.
 Result truncate(int fd, std::uint64_t bytes);
+// Maps the memory of a shared mapping at `to` as well, replacing what is there. No descriptor is needed. A failure may
+// leave nothing mapped at `to`.
+Result alias(AppAddr from, AppAddr to, std::size_t bytes);
 
 // MADV_* that Debian 12's headers do not know (include/uapi/asm-generic/mman-common.h, Linux 6.13).
 inline constexpr int kMadvGuardInstall = 102;

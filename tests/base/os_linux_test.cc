@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +44,36 @@ TEST(OsLinux, UnreadableMemoryIsReportedNotTouched) {
   EXPECT_FALSE(try_read_memory(page.address(), &byte, 1));
   EXPECT_TRUE(try_read_memory(AppAddr(&page), &byte, 1));
   EXPECT_TRUE(unmap(page.address(), kPageSize).ok());
+}
+
+TEST(OsLinux, AnAliasSharesTheMemoryWithoutADescriptor) {
+  const Result fd = memfd("test", 0);
+  ASSERT_TRUE(fd.ok());
+  const int file = static_cast<int>(fd.value());
+  ASSERT_TRUE(truncate(file, 2 * kPageSize).ok());
+  const Result space = reserve(AppAddr(), 3 * kPageSize);
+  ASSERT_TRUE(space.ok());
+  const AppAddr original = space.address();
+  ASSERT_TRUE(map_file_at(original, 2 * kPageSize, PROT_READ | PROT_WRITE, file, 0).ok());
+  ASSERT_TRUE(close(file).ok());
+  ASSERT_TRUE(alias(original + kPageSize, original + 2 * kPageSize, kPageSize).ok());
+  *(original + kPageSize).ptr<volatile int>() = 42;
+  EXPECT_EQ(*(original + 2 * kPageSize).ptr<volatile int>(), 42);
+  EXPECT_TRUE(unmap(original, 3 * kPageSize).ok());
+}
+
+TEST(OsLinux, AFileSizeLimitIsAnErrorAndNoSignal) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{kPageSize, kPageSize};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const Result fd = memfd("test", 0);
+    const int file = static_cast<int>(fd.value());
+    _exit(fd.ok() && truncate(file, kPageSize).ok() && truncate(file, 2 * kPageSize).error() == EFBIG ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 TEST(OsLinux, ASealedProcessOpensNothingButStillMaps) {

@@ -169,7 +169,7 @@ void describe_option_error(TextBuffer& out, OptionError error, const char* piece
 }
 
 void append_option_help(TextBuffer& out) {
-#define PENUMBRA_FLAG_LINE(left, help) out.append("  ").append(left).pad_to(28).append(help).append("\n");
+#define PENUMBRA_FLAG_LINE(left, help) out.append("  ").append(left).append("\n      ").append(help).append("\n");
 #define PENUMBRA_FLAG_BOOL(name, fallback, help) PENUMBRA_FLAG_LINE(fallback ? #name "=1" : #name "=0", help)
 #define PENUMBRA_FLAG_INT(name, fallback, help) PENUMBRA_FLAG_LINE(#name "=" #fallback, help)
 #define PENUMBRA_FLAG_BYTES(name, fallback, help) PENUMBRA_FLAG_LINE(#name "=BYTES", help)

@@ -43,7 +43,7 @@ void parse_options(Options& options, const char* text, OptionErrorHook on_error,
 // "unknown option 'x'; ..." for one refused piece, in one line without a newline.
 void describe_option_error(TextBuffer& out, OptionError error, const char* piece, std::size_t length);
 
-// All options with their help, one a line, for --help.
+// All options, each with its help on the line below, for --help.
 void append_option_help(TextBuffer& out);
 
 // The options of this process. Written once at start, before the program's first thread.

@@ -1,0 +1,31 @@
+/* A small program with the three bugs everybody makes, for `penumbra --demo`. It runs to its end with each of them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct greeting {
+  char* text;
+  size_t length;
+};
+
+/* Forgets the terminating zero. */
+static void greet(struct greeting* greeting, const char* name) {
+  greeting->length = strlen("Hello, ") + strlen(name);
+  greeting->text = malloc(greeting->length);
+  strcpy(greeting->text, "Hello, ");
+  strcat(greeting->text, name);
+}
+
+static void forget(struct greeting* greeting) { free(greeting->text); }
+
+int main(void) {
+  struct greeting greeting;
+  greet(&greeting, "half-shadow");
+  forget(&greeting);
+  /* Reads what has been given back. */
+  char copy[8];
+  memcpy(copy, greeting.text, sizeof copy);
+  printf("%.8s\n", copy);
+  forget(&greeting);
+  return 0;
+}

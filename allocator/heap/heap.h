@@ -17,6 +17,7 @@
 namespace penumbra::heap {
 
 enum class BlockState : std::uint8_t { kNone, kLive, kQuarantined, kFreed };
+// kMismatched: freed all the same. kCorruptHeader: given up, its memory is never used again.
 enum class FreeVerdict : std::uint8_t { kFreed, kDoubleFree, kInvalid, kMismatched, kCorruptHeader };
 
 struct Request {
@@ -45,6 +46,16 @@ struct BlockInfo {
 bool init(const Options& options);
 bool owns(AppAddr a);  // lies in an arena or in a large object
 
+// What free() would say of a pointer, and what it is if that is kFreed (a live object).
+struct ObjectInfo {
+  FreeVerdict verdict = FreeVerdict::kInvalid;
+  AllocatorName by = AllocatorName::kNone;
+  std::size_t alignment = 0;  // as requested
+  std::size_t bytes = 0;      // as requested
+};
+
+ObjectInfo inspect(const void* object);
+
 // Null with errno ENOMEM when it cannot be had.
 void* allocate(const Request& request);
 // `by` kNone accepts any allocator.
@@ -54,9 +65,22 @@ std::size_t requested_bytes(const void* object);
 // Signal-safe; tries locks only.
 bool describe(AppAddr a, BlockInfo& info);
 
-void thread_exit();  // flushes this thread's quarantine batch
+struct Stats {
+  std::uint64_t arenas, arena_bytes, filled_units;
+  std::uint64_t quarantined_bytes;  // in the queue; each thread holds a batch on top
+  std::uint64_t lost_blocks;        // freed where neither batch nor queue could take them
+};
+
+Stats stats();
+// Gives back what the quarantine holds, but for other threads' batches.
+void drain_quarantine();
+// This thread's batch goes to the queue, and what the thread still frees after this goes there directly.
+void thread_exit();
 void fork_prepare();
 void fork_parent();
 void fork_child();
+// In a child whose parent ran no fork_prepare(), by its only thread.
+void fork_child_unprepared();
+void validate();
 
 }  // namespace penumbra::heap

@@ -1,0 +1,118 @@
+#include "allocator/heap/arenas.h"
+
+#include "allocator/region/regions.h"
+#include "runtime/base/check.h"
+#include "runtime/base/os_linux.h"
+#include "shadow/poison.h"
+
+namespace penumbra::heap {
+
+bool Arenas::init(AppRange span, Manage manage) {
+  // Sparse: only pages that name a used unit are ever touched.
+  const std::size_t bytes = round_up(span.bytes() / shadow::kUnitSize + 1, kPageSize);
+  const os::Result reserved = os::reserve(AppAddr(), bytes);
+  if (!reserved.ok()) return false;
+  if (!os::remap_fresh(reserved.address(), bytes).ok()) {
+    os::unmap(reserved.address(), bytes).ignore();
+    return false;
+  }
+  span_ = span;
+  manage_ = manage;
+  units_ = reserved.address().ptr<std::atomic<UnitState>>();
+  return true;
+}
+
+bool Arenas::grow(std::size_t seen) {
+  const LockGuard guard(grow_lock_);
+  const std::size_t n = count_.load(std::memory_order_relaxed);
+  if (n != seen) return true;
+  if (n == kMaxArenas) return false;
+  // Twice the last one; less where the span has no such hole any more.
+  std::size_t bytes = n == 0 ? kFirstArena : 2 * arenas_[n - 1].bytes();
+  for (; bytes >= kArenaAlignment; bytes /= 2) {
+    region::Request request;
+    request.bytes = bytes;
+    request.alignment = kArenaAlignment;
+    request.zero = true;
+    request.kind = region::AreaKind::kArena;
+    const AppAddr begin = region::allocate(request);
+    if (begin.is_null()) continue;
+    PENUMBRA_CHECK(begin >= span_.begin && begin + bytes <= span_.end);
+    arenas_[n] = {begin, begin + bytes};
+    // Published before mimalloc may hand out a block of it.
+    count_.store(n + 1, std::memory_order_release);
+    PENUMBRA_CHECK(manage_(begin.ptr<void>(), bytes, true, false, true, -1));
+    return true;
+  }
+  return false;
+}
+
+std::size_t Arenas::bytes() const {
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < count(); ++i) bytes += arenas_[i].bytes();
+  return bytes;
+}
+
+const AppRange* Arenas::find(AppAddr a) const {
+  const std::size_t n = count();
+  for (std::size_t i = 0; i < n; ++i) {
+    if (arenas_[i].contains(a)) return &arenas_[i];
+  }
+  return nullptr;
+}
+
+AppRange Arenas::range_of(AppAddr a) const {
+  const AppRange* const arena = find(a);
+  return arena != nullptr ? *arena : AppRange();
+}
+
+void Arenas::take_slowly(std::size_t unit) {
+  const LockGuard guard(fill_lock_);
+  fill_locked(unit);
+  if (contains(span_.begin + (unit + 1) * shadow::kUnitSize)) fill_locked(unit + 1);
+  units_[unit].store(kTaken, std::memory_order_release);
+}
+
+void Arenas::fill_locked(std::size_t unit) {
+  if (units_[unit].load(std::memory_order_relaxed) != kUntouched) return;
+  const AppAddr begin = span_.begin + unit * shadow::kUnitSize;
+  PENUMBRA_CHECK(contains(begin));
+  shadow::poison(begin, shadow::kUnitSize, shadow::ShadowTag::kHeapNeverAllocated);
+  units_[unit].store(kFilled, std::memory_order_release);
+  filled_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Arenas::fork_prepare() {
+  grow_lock_.lock();
+  fill_lock_.lock();
+}
+
+void Arenas::fork_done() {
+  fill_lock_.unlock();
+  grow_lock_.unlock();
+}
+
+void Arenas::reset_locks() {
+  grow_lock_.reset_after_fork();
+  fill_lock_.reset_after_fork();
+}
+
+void Arenas::validate() const {
+  const std::size_t n = count();
+  std::size_t filled = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    PENUMBRA_CHECK_OP(arenas_[i].begin.value % kArenaAlignment, ==, 0u);
+    for (std::size_t j = 0; j < i; ++j) {
+      PENUMBRA_CHECK(arenas_[i].end <= arenas_[j].begin || arenas_[j].end <= arenas_[i].begin);
+    }
+    for (AppAddr a = arenas_[i].begin; a < arenas_[i].end; a = a + shadow::kUnitSize) {
+      filled += is_filled(a);
+      const bool is_taken = units_[unit_of(a)].load(std::memory_order_acquire) == kTaken;
+      const AppAddr next = a + shadow::kUnitSize;
+      PENUMBRA_CHECK(!is_taken || !arenas_[i].contains(next) || is_filled(next));  // I1
+    }
+  }
+  PENUMBRA_CHECK_OP(filled, <=, filled_units());
+}
+
+}  // namespace penumbra::heap

@@ -1,0 +1,118 @@
+// Objects too large for an arena: a region each, with the same header in front.
+//
+//     region begin      object - 16     object                              region tail, guard
+//     | gap, if aligned | header        | the program's bytes ......        |
+//
+// The object lies a fixed distance behind the region's begin: 16 bytes, or the alignment where that is larger, so
+// that a pointer leads back to its region without a search. Up to a unit the whole gap is tagged as left redzone; of
+// a larger one only the last 16 bytes are, because the region allocator does not populate inner units (memory ruling
+// 4); the tag is taken back before the region is freed, which expects those units untouched.
+//
+// Freed regions wait in the region allocator's own lazy lists, poisoned at once; the heap's quarantine, whose
+// entries are still resident, would only keep their memory longer.
+#include <errno.h>
+
+#include <algorithm>
+
+#include "allocator/heap/internal.h"
+#include "allocator/region/regions.h"
+#include "runtime/base/check.h"
+#include "runtime/base/raw_memory.h"
+#include "shadow/poison.h"
+
+namespace penumbra::heap {
+namespace {
+
+std::size_t gap_bytes(std::size_t alignment) { return std::max(alignment, kHeaderBytes); }
+
+std::size_t tagged_gap_bytes(std::size_t gap) { return gap <= shadow::kUnitSize / 2 ? gap : kHeaderBytes; }
+
+}  // namespace
+
+void* allocate_large(const Request& request) {
+  const std::size_t gap = gap_bytes(request.alignment);
+  region::Request area;
+  if (__builtin_add_overflow(gap, request.bytes, &area.bytes) || area.bytes > kUserAddressEnd) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  area.alignment = std::max(request.alignment, kPageSize);
+  area.zero = request.zero;
+  area.kind = region::AreaKind::kHeapLarge;
+  area.stack = request.stack;
+  const int saved = errno;
+  const AppAddr begin = region::allocate(area);
+  if (begin.is_null()) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  errno = saved;
+  const AppAddr object = begin + gap;
+  Facts facts;
+  facts.state = State::kLive;
+  facts.is_large = true;
+  facts.by = request.by;
+  facts.alignment_log = static_cast<std::uint8_t>(std::countr_zero(gap));
+  facts.bytes = request.bytes;
+  const std::uint64_t word = pack(facts);
+  Header& header = header_of(object);
+  header.stack = request.stack;
+  header.check = header_check(object, word, request.stack);
+  header.word.store(word, std::memory_order_release);
+  const std::size_t tagged = tagged_gap_bytes(gap);
+  shadow::poison(object - tagged, tagged, shadow::ShadowTag::kHeapLeftRedzone);
+  if (!request.zero && g_heap.junk_bytes != 0) {
+    raw_set(object.ptr<void>(), kJunk, std::min(request.bytes, g_heap.junk_bytes));
+  }
+  return object.ptr<void>();
+}
+
+void free_large(AppAddr object, const Facts& facts, StackId stack) {
+  const std::size_t gap = std::size_t{1} << facts.alignment_log;
+  const std::size_t tagged = tagged_gap_bytes(gap);
+  if (tagged != gap) shadow::unpoison(object - tagged, tagged);
+  PENUMBRA_CHECK(region::free(object - gap, stack) == region::FreeVerdict::kFreed);
+}
+
+FreeVerdict judge_large(AppAddr object) {
+  region::AreaInfo area;
+  if (!region::describe(object, area) || area.kind != region::AreaKind::kHeapLarge ||
+      (area.state != region::AreaState::kFreed && area.state != region::AreaState::kPurged)) {
+    return FreeVerdict::kInvalid;
+  }
+  // The header is poison or gone. An object begins 16 bytes, or its alignment, behind the region's begin.
+  const std::size_t gap = object - area.begin;
+  return is_power_of_two(gap) && gap >= kHeaderBytes ? FreeVerdict::kDoubleFree : FreeVerdict::kInvalid;
+}
+
+bool describe_large(AppAddr a, BlockInfo& info) {
+  region::AreaInfo area;
+  if (!region::describe(a, area) || area.kind != region::AreaKind::kHeapLarge) return false;
+  if (area.state == region::AreaState::kNever) return false;
+  info = BlockInfo();
+  info.is_large = true;
+  info.block_bytes = area.area_bytes;
+  info.allocated = area.allocated;
+  info.freed = area.freed;
+  info.allocated_by = area.allocated_by;
+  info.freed_by = area.freed_by;
+  info.state = area.state == region::AreaState::kLive ? BlockState::kLive : BlockState::kFreed;
+  // Where the object begins is in a live region's shadow; a freed one has the usual 16 bytes, unless its alignment
+  // was larger, which nobody knows any more.
+  std::size_t gap = kHeaderBytes;
+  if (info.state == BlockState::kLive) {
+    for (std::size_t candidate = gap; candidate < area.requested; candidate *= 2) {
+      if (!object_begins_at(area.begin + candidate)) continue;
+      const Found found = read_header(area.begin + candidate);
+      if (found.state != BlockState::kLive) continue;
+      gap = candidate;
+      info.by = unpack(found.word).by;
+      break;
+    }
+  }
+  info.begin = area.begin + gap;
+  info.bytes = area.requested - std::min(gap, area.requested);
+  return true;
+}
+
+}  // namespace penumbra::heap

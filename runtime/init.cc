@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 
+#include "instrument/libc/init.h"
 #include "runtime/base/options.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/raw_memory.h"
@@ -57,12 +58,15 @@ bool reserve_shadow(const Options& options) {
 }
 
 Stage bring_up(char** envp) {
+  // Standing aside or not: our entry points are bound, and call on to these.
+  libc::resolve_all();
   if (getauxval(AT_SECURE) != 0) return Stage::kAside;
   if (process::stands_aside(arguments_on_stack(), envp)) return Stage::kAside;
   Options& options = process_options();
   parse_options(options, find_environment(envp, "PENUMBRA_OPTIONS"), warn_about_option, nullptr);
   process::init_exec({});
   if (!reserve_shadow(options)) return Stage::kAside;
+  libc::init(options, {});
   return Stage::kReady;
 }
 

@@ -1,0 +1,47 @@
+#include "instrument/libc/init.h"
+
+#include "instrument/libc/entry.h"
+#include "instrument/libc/state.h"
+#include "runtime/base/export.h"
+#include "runtime/base/os_linux.h"
+#include "runtime/base/text_buffer.h"
+#include "shadow/address_map.h"
+
+// The linker's bounds of the section that PENUMBRA_LIBC_DECLARE fills.
+extern "C" penumbra::libc::RealSlot __start_penumbra_real[] __attribute__((visibility("hidden")));
+extern "C" penumbra::libc::RealSlot __stop_penumbra_real[] __attribute__((visibility("hidden")));
+
+namespace penumbra::libc {
+
+constinit State state;
+
+void* resolve(RealSlot& slot) {
+  slot.function = PENUMBRA_NEXT(slot.name);
+  if (slot.function == nullptr) {
+    FixedTextBuffer<256> text;
+    text.append("penumbra: no library defines '").append(slot.name).append("', which the program calls\n");
+    os::write_all(2, text.data(), text.size());
+    __builtin_trap();
+  }
+  return slot.function;
+}
+
+void resolve_all() {
+  for (RealSlot* slot = __start_penumbra_real; slot != __stop_penumbra_real; ++slot) {
+    if (slot->function == nullptr) slot->function = PENUMBRA_NEXT(slot->name);
+  }
+}
+
+void init(const Options& options, const Hooks& hooks) {
+  resolve_all();
+  state.overlap = options.overlap;
+  state.strict_memcmp = options.strict_memcmp;
+  state.exempt = hooks.exempt;
+  set_checking(options.libc && options.shadow != ShadowKind::kOff && shadow::is_reserved());
+}
+
+bool is_checking() { return state.checks_on; }
+
+void set_checking(bool on) { state.checks_on = on; }
+
+}  // namespace penumbra::libc

@@ -1,0 +1,24 @@
+// What the entry points look at on every call: are checks on, and what the options said.
+//
+// All zero (checks off, nothing resolved) means "not ours yet", and that is how the loader finds it: entry points run
+// before this library is relocated (IFUNC resolvers of other libraries call memcpy) and before its constructor.
+//
+// zone: signal-safe
+#pragma once
+
+#include "runtime/base/address.h"
+
+namespace penumbra::libc {
+
+struct State {
+  bool checks_on = false;      // set last, by init()
+  bool overlap = false;        // report copies whose ranges overlap
+  bool strict_memcmp = false;  // memcmp must be able to read both ranges whole
+  AppRange exempt;             // code whose calls are never reported: the allocator below ours
+};
+
+extern constinit State state;
+
+inline bool checks_on() { return state.checks_on; }
+
+}  // namespace penumbra::libc

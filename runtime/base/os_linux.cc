@@ -185,6 +185,15 @@ bool try_read_memory(AppAddr from, void* into, std::size_t bytes) {
   return got.ok() && static_cast<std::size_t>(got.value()) == bytes;
 }
 
+bool is_readable(AppAddr at) {
+  // FUTEX_WAIT reads the word first: EFAULT, or EAGAIN because it is not the expected value. A word that happens to
+  // be equal does not make us sleep either: the time is up at once.
+  const timespec no_time{};
+  const Result result(raw_syscall(SYS_futex, as_long(at), FUTEX_WAIT_PRIVATE, 0x5eedf00d,
+                                  reinterpret_cast<long>(&no_time)));
+  return result.error() != EFAULT && result.error() != EINVAL;
+}
+
 int gettid() { return static_cast<int>(raw_syscall(SYS_gettid)); }
 
 int getpid() { return static_cast<int>(raw_syscall(SYS_getpid)); }

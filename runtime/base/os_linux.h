@@ -101,6 +101,9 @@ Result close(int fd);
 bool write_all(int fd, const char* bytes, std::size_t count);
 // Safe look at memory that may not be there: false where [from, from+bytes) cannot be read.
 bool try_read_memory(AppAddr from, void* into, std::size_t bytes);
+// Whether the 4 bytes at `at`, a multiple of 4, can be read now. About 100 ns; allowed when sealed, since a futex
+// call answers it.
+bool is_readable(AppAddr at);
 
 int gettid();
 int getpid();

@@ -1,0 +1,154 @@
+#include "runtime/stacks/code_modules.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+
+#include <atomic>
+
+#include "runtime/base/config.h"
+#include "runtime/stacks/rule_cache.h"
+
+// Since glibc 2.35. Where it is missing no module is ever found, and stacks are followed by frame pointers only.
+#pragma weak _dl_find_object
+
+namespace penumbra::stacks {
+namespace {
+
+// Modules whose rules may be cached. More modules than this are unwound exactly, but slowly.
+constexpr std::size_t kKnownModules = 1024;
+
+struct KnownModule {
+  std::atomic<std::uintptr_t> start{0};  // 0: free
+  std::atomic<std::uint64_t> identity{0};
+};
+
+constinit KnownModule g_known[kKnownModules];
+constinit std::atomic<std::uint32_t> g_known_end{0};  // slots from here on were never used
+constinit std::atomic<std::uint32_t> g_epoch{0};
+constinit std::atomic<std::uintptr_t> g_loader_start{0};
+constinit std::atomic<std::uintptr_t> g_loader_end{0};
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+  return hash ^ hash >> 29;
+}
+
+// Two modules at one address differ in at least one of these, or are the same file, whose rules are the same.
+std::uint64_t identity_of(const dl_find_object& found) {
+  std::uint64_t hash = mix(1, reinterpret_cast<std::uintptr_t>(found.dlfo_map_start));
+  hash = mix(hash, reinterpret_cast<std::uintptr_t>(found.dlfo_map_end));
+  hash = mix(hash, reinterpret_cast<std::uintptr_t>(found.dlfo_link_map));
+  hash = mix(hash, reinterpret_cast<std::uintptr_t>(found.dlfo_eh_frame));
+  if (found.dlfo_eh_frame != nullptr) {
+    // Version and encodings, distance to .eh_frame, number of entries: 12 bytes that every header has.
+    std::uint64_t first;
+    std::uint32_t count;
+    __builtin_memcpy(&first, found.dlfo_eh_frame, sizeof first);
+    __builtin_memcpy(&count, static_cast<const char*>(found.dlfo_eh_frame) + 8, sizeof count);
+    hash = mix(mix(hash, first), count);
+  }
+  return hash | 1;
+}
+
+bool ask_loader(std::uintptr_t pc, dl_find_object& found) {
+  return &_dl_find_object != nullptr && _dl_find_object(reinterpret_cast<void*>(pc), &found) == 0;
+}
+
+std::size_t slot_of(std::uintptr_t start) { return mix(0, start) % kKnownModules; }
+
+// Enters a module; false when the table is full. Two threads may enter the same module twice, which costs a slot.
+bool enter(std::uintptr_t start, std::uint64_t identity) {
+  constexpr std::size_t kProbes = 16;
+  for (std::size_t i = 0; i < kProbes; ++i) {
+    KnownModule& known = g_known[(slot_of(start) + i) % kKnownModules];
+    std::uintptr_t there = known.start.load(std::memory_order_acquire);
+    if (there == start && known.identity.load(std::memory_order_relaxed) == identity) return true;
+    if (there != 0) continue;
+    // The identity is written after the slot is taken: a sweep in between sees another one and drops the slot
+    // again, which is safe (I1) and only costs the cache.
+    if (!known.start.compare_exchange_strong(there, start, std::memory_order_acq_rel)) continue;
+    known.identity.store(identity, std::memory_order_release);
+    std::uint32_t end = g_known_end.load(std::memory_order_relaxed);
+    const auto mine = static_cast<std::uint32_t>(&known - g_known + 1);
+    while (end < mine && !g_known_end.compare_exchange_weak(end, mine)) {
+    }
+    return true;
+  }
+  return false;
+}
+
+// The readable bytes around `inside`: the loaded segment that holds it, as the program headers say.
+ByteRange segment_around(const dl_find_object& found, const std::uint8_t* inside) {
+  const auto* base = static_cast<const std::uint8_t*>(found.dlfo_map_start);
+  const auto* end = static_cast<const std::uint8_t*>(found.dlfo_map_end);
+  if (inside < base || inside >= end || end - base < static_cast<std::ptrdiff_t>(kPageSize)) return {};
+  const auto* elf = reinterpret_cast<const Elf64_Ehdr*>(base);
+  const bool has_headers = __builtin_memcmp(elf->e_ident, ELFMAG, SELFMAG) == 0 &&
+                           elf->e_phentsize == sizeof(Elf64_Phdr) &&
+                           elf->e_phoff + elf->e_phnum * sizeof(Elf64_Phdr) <= kPageSize;
+  if (!has_headers) return {inside, round_down(reinterpret_cast<std::uintptr_t>(inside), kPageSize) + kPageSize <=
+                                            reinterpret_cast<std::uintptr_t>(end)
+                                        ? inside - (reinterpret_cast<std::uintptr_t>(inside) & (kPageSize - 1)) + kPageSize
+                                        : end};
+  const auto* segment = reinterpret_cast<const Elf64_Phdr*>(base + elf->e_phoff);
+  std::uintptr_t bias = 0;
+  bool has_bias = false;
+  for (unsigned i = 0; i < elf->e_phnum; ++i) {
+    if (segment[i].p_type != PT_LOAD) continue;
+    if (!has_bias) bias = reinterpret_cast<std::uintptr_t>(base) - round_down(segment[i].p_vaddr, kPageSize);
+    has_bias = true;
+    const auto* first = reinterpret_cast<const std::uint8_t*>(bias + segment[i].p_vaddr);
+    if (first <= inside && inside < first + segment[i].p_filesz) return {first, first + segment[i].p_filesz};
+  }
+  return {};
+}
+
+// The loader is whatever module _dl_find_object itself lies in.
+void learn_loader() {
+  dl_find_object found;
+  if (&_dl_find_object == nullptr || !ask_loader(reinterpret_cast<std::uintptr_t>(&_dl_find_object), found)) return;
+  g_loader_start.store(reinterpret_cast<std::uintptr_t>(found.dlfo_map_start), std::memory_order_relaxed);
+  g_loader_end.store(reinterpret_cast<std::uintptr_t>(found.dlfo_map_end), std::memory_order_release);
+}
+
+}  // namespace
+
+bool find_module(std::uintptr_t pc, CodeModule& module) {
+  dl_find_object found;
+  if (!ask_loader(pc, found) || found.dlfo_eh_frame == nullptr) return false;
+  const auto* header = static_cast<const std::uint8_t*>(found.dlfo_eh_frame);
+  module.start = reinterpret_cast<std::uintptr_t>(found.dlfo_map_start);
+  module.end = reinterpret_cast<std::uintptr_t>(found.dlfo_map_end);
+  module.header = {header, segment_around(found, header).end};
+  if (module.header.end == nullptr) return false;
+  const std::uint8_t* frame = eh_frame_of(module.header);
+  module.frame = segment_around(found, frame);
+  if (module.frame.begin == nullptr) return false;
+  module.is_known = enter(module.start, identity_of(found));
+  return true;
+}
+
+bool is_loader_code(std::uintptr_t pc) {
+  if (g_loader_end.load(std::memory_order_acquire) == 0) learn_loader();
+  return pc >= g_loader_start.load(std::memory_order_relaxed) && pc < g_loader_end.load(std::memory_order_relaxed);
+}
+
+void revalidate_modules() {
+  bool changed = false;
+  const std::uint32_t end = g_known_end.load(std::memory_order_acquire);
+  for (std::uint32_t i = 0; i < end; ++i) {
+    std::uintptr_t start = g_known[i].start.load(std::memory_order_acquire);
+    if (start == 0) continue;
+    dl_find_object found;
+    if (ask_loader(start, found) && identity_of(found) == g_known[i].identity.load(std::memory_order_relaxed)) continue;
+    if (g_known[i].start.compare_exchange_strong(start, 0)) changed = true;
+  }
+  if (!changed) return;
+  g_epoch.fetch_add(1, std::memory_order_seq_cst);
+  RuleCache::clear();
+}
+
+std::uint32_t module_epoch() { return g_epoch.load(std::memory_order_seq_cst); }
+
+}  // namespace penumbra::stacks

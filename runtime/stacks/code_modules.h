@@ -1,0 +1,49 @@
+// Which module a pc belongs to, and noticing when modules go away.
+//
+// Modules are found with glibc's lock-free _dl_find_object, which answers for everything the loader mapped, in any
+// namespace, also inside dlopen and in signal handlers. Code that no module covers (JIT, stubs) has no answer.
+//
+// Rules in the cache (rule_cache.h) are true as long as the module they came from stays. So each module that rules
+// came from is entered in a table with its identity (address range, link map, first bytes of its .eh_frame_hdr), and
+// revalidate() asks _dl_find_object for each entry again: one that is gone or has become another module drops out,
+// and the cache is emptied. When must that happen? The loader, when it unmaps a module, frees its link map *after* the
+// unmapping, through our own free(); and a later module can only be mapped after that, since the loader's lock is
+// held throughout. So it is enough that record() revalidates when its caller is the loader, before it looks at the
+// cache. No dlclose hook is needed, and libc's own unseen ones (iconv, NSS) are noticed too. unwind(), which reports
+// use, always revalidates.
+//
+// I1  a rule is in the cache only if its module is in the table: find_module() enters it first; a remover takes the
+//     module out, then raises the epoch, then empties the cache, and who stores a rule re-reads the epoch afterwards
+//     and takes the rule out again if it changed (rule_cache.h).
+//
+// zone: signal-safe
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/stacks/cfi.h"
+
+namespace penumbra::stacks {
+
+struct CodeModule {
+  std::uintptr_t start = 0;
+  std::uintptr_t end = 0;
+  ByteRange header;       // .eh_frame_hdr
+  ByteRange frame;        // readable bytes around .eh_frame
+  bool is_known = false;  // is in the table, so its rules may be cached
+};
+
+// False where no module of the loader's covers the pc, or the module has no unwind tables.
+bool find_module(std::uintptr_t pc, CodeModule& module);
+
+// Whether the loader's own code covers the pc.
+bool is_loader_code(std::uintptr_t pc);
+
+// Drops cached rules if any module they came from is gone. About 15 ns per module in the table.
+void revalidate_modules();
+
+// Counts changes that revalidate_modules() saw.
+std::uint32_t module_epoch();
+
+}  // namespace penumbra::stacks

@@ -1,0 +1,213 @@
+// Walks a stack: by cached rules where it can, by call frame information where it must, by frame pointers where there
+// is none, and always within bounds.
+//
+// The fast loop knows pc, sp and bp only. A frame whose rule needs another register ends the walk with
+// needs_register(); unwind.cc then starts again from our own frame with all registers.
+//
+// I1  the stack pointer grows with every frame, except over a signal frame, of which at most kMaxSwitches are crossed.
+// I2  at most `max` frames are written.
+//
+// zone: signal-safe
+#include "runtime/stacks/walker.h"
+
+#include "runtime/base/config.h"
+#include "runtime/stacks/code_modules.h"
+#include "runtime/stacks/frame_step.h"
+#include "runtime/stacks/rule_cache.h"
+#include "runtime/stacks/stacks.h"
+
+namespace penumbra::stacks {
+namespace {
+
+// Signal frames crossed at most: a handler may run on another stack than the code it interrupted, below or above.
+constexpr unsigned kMaxSwitches = 8;
+
+std::uintptr_t load(std::uintptr_t address) {
+  std::uintptr_t value;
+  __builtin_memcpy(&value, reinterpret_cast<const void*>(address), sizeof value);
+  return value;
+}
+
+// What the bytes before a return address must look like: a call. call rel32, or call r/m64 in its lengths.
+bool follows_call(std::uintptr_t return_address, StackMemory& memory) {
+  if (return_address < 8 || return_address >= kUserAddressEnd) return false;
+  std::uint8_t before[8];
+  if (!memory.read_bytes(return_address - 8, before, sizeof before)) return false;
+  if (before[3] == 0xe8) return true;
+  const auto is_indirect = [&](unsigned distance) {
+    return before[8 - distance] == 0xff && (before[9 - distance] >> 3 & 7) == 2;
+  };
+  return is_indirect(2) || is_indirect(3) || is_indirect(4) || is_indirect(6) || is_indirect(7);
+}
+
+bool to_simple_rule(const CfiEntry& entry, const CfiRow& row, SimpleRule& rule) {
+  if (row.rules[kRip].kind == RuleKind::kUndefined) {
+    rule = {SimpleRule::Kind::kOutermost, 0, 0};
+    return true;
+  }
+  if (entry.is_signal_frame || row.cfa_is_expression) return false;
+  if (row.cfa_register != kRsp && row.cfa_register != kRbp) return false;
+  if (row.cfa_value < 8 || row.cfa_value % 8 != 0) return false;
+  if (static_cast<std::uint32_t>(row.cfa_value) > RuleCache::kMaxCfaOffset) return false;
+  if (row.rules[kRip].kind != RuleKind::kOffset || row.rules[kRip].value != -8) return false;
+  if (row.rules[kRsp].kind != RuleKind::kUnspecified) return false;
+  const RegisterRule rbp = row.rules[kRbp];
+  std::uint32_t slot = 0;
+  if (rbp.kind == RuleKind::kOffset) {
+    if (rbp.value >= -8 || rbp.value % 8 != 0 || -rbp.value > static_cast<std::int32_t>(RuleCache::kMaxRbpSlot)) {
+      return false;
+    }
+    slot = static_cast<std::uint32_t>(-rbp.value);
+  } else if (rbp.kind != RuleKind::kUnspecified && rbp.kind != RuleKind::kSame) {
+    return false;
+  }
+  rule = {row.cfa_register == kRsp ? SimpleRule::Kind::kFromRsp : SimpleRule::Kind::kFromRbp,
+          static_cast<std::uint32_t>(row.cfa_value), slot};
+  return true;
+}
+
+}  // namespace
+
+Walker::Walker(const CodeContext& from)
+    : pc_(from.pc), sp_(from.sp), bp_(from.bp), is_exact_(false), keep_registers_(false) {}
+
+Walker::Walker(const Registers& registers, bool keep_registers)
+    : pc_(registers.value[kRip]),
+      sp_(registers.value[kRsp]),
+      bp_(registers.value[kRbp]),
+      is_exact_(true),
+      keep_registers_(keep_registers),
+      registers_(registers) {}
+
+// Goes from a frame without call frame information to its caller, if what lies there looks like a frame.
+bool Walker::step_without_cfi() {
+  std::uint64_t saved_bp;
+  std::uint64_t return_address;
+  // A jump to nowhere, or assembly that has not touched the stack yet: the caller's address is on top.
+  if (is_exact_ && memory_.read(sp_, return_address) && follows_call(return_address, memory_)) {
+    pc_ = return_address;
+    sp_ += 8;
+    is_exact_ = false;
+    registers_.known = 0;
+    return true;
+  }
+  if (bp_ < sp_ || bp_ % 8 != 0 || !memory_.read(bp_, saved_bp) || !memory_.read(bp_ + 8, return_address)) return false;
+  if (!follows_call(return_address, memory_) || (saved_bp != 0 && saved_bp <= bp_)) return false;
+  pc_ = return_address;
+  sp_ = bp_ + 16;
+  bp_ = saved_bp;
+  is_exact_ = false;
+  registers_.known = 0;
+  return true;
+}
+
+StepStatus Walker::step_exactly() {
+  const std::uintptr_t lookup = pc_ - (is_exact_ ? 0 : 1);
+  const std::uint32_t epoch = module_epoch();
+  CodeModule module;
+  CfiEntry entry;
+  CfiRow row;
+  const bool has_module = find_module(lookup, module);
+  if (!has_module || !find_entry(module.header, module.frame, lookup, entry)) {
+    if (step_without_cfi()) return StepStatus::kOk;
+    // A "return address" that is a function's first instruction was put there by whoever built the stack:
+    // makecontext() leaves __start_context so. There is no caller.
+    return has_module && !is_exact_ && find_entry(module.header, module.frame, pc_, entry) && entry.pc_begin == pc_
+               ? StepStatus::kEnd
+               : StepStatus::kBroken;
+  }
+  if (!row_at(entry, lookup, row)) return StepStatus::kBroken;
+  SimpleRule rule;
+  if (module.is_known && to_simple_rule(entry, row, rule)) RuleCache::store(lookup, rule, epoch);
+
+  registers_.set(kRip, pc_);
+  registers_.set(kRsp, sp_);
+  registers_.set(kRbp, bp_);
+  const StepStatus status = step(entry, row, registers_, memory_);
+  if (status != StepStatus::kOk) return status;
+  if (!entry.is_signal_frame && registers_.value[kRsp] <= sp_) return StepStatus::kBroken;
+  if (registers_.value[kRsp] <= sp_ && ++switches_ > kMaxSwitches) return StepStatus::kBroken;
+  is_exact_ = entry.is_signal_frame;
+  pc_ = registers_.value[kRip];
+  sp_ = registers_.value[kRsp];
+  bp_ = registers_.has(kRbp) ? registers_.value[kRbp] : 0;
+  return StepStatus::kOk;
+}
+
+std::size_t Walker::walk(std::uintptr_t* frames, std::size_t max) {
+  if (max == 0) return 0;
+  std::size_t count = 1;
+  frames[0] = pc_;
+  while (count < max && memory_.move_to(sp_)) {
+    if (!keep_registers_) {
+      const Outcome outcome = follow_rules(frames, count, max);
+      if (outcome != Outcome::kNeedsExactStep) return count;
+    }
+    const StepStatus status = step_exactly();
+    if (status == StepStatus::kEnd) return count;
+    if (status == StepStatus::kUnknownRegister) needs_register_ = true;
+    if (status != StepStatus::kOk) break;
+    if (pc_ == 0) return count;  // some start routines end their stack so
+    if (pc_ >= kUserAddressEnd) break;
+    frames[count++] = pc_;
+  }
+  if (count < max) frames[count++] = kBrokenStack;
+  return count;
+}
+
+// Frames whose rules are in the cache and whose memory lies in the window. Leaves at the first that is not so.
+Walker::Outcome Walker::follow_rules(std::uintptr_t* frames, std::size_t& count, std::size_t max) {
+  std::uintptr_t pc = pc_;
+  std::uintptr_t sp = sp_;
+  std::uintptr_t bp = bp_;
+  std::uintptr_t before = is_exact_ ? 0 : 1;
+  const std::uintptr_t limit = memory_.limit();
+  std::size_t n = count;
+  Outcome outcome = Outcome::kNeedsExactStep;
+  while (true) {
+    const std::uintptr_t lookup = pc - before;
+    const RuleCache::Entry entry = RuleCache::find(lookup);
+    if (!entry.is_hit(lookup)) break;
+    if (entry.is_outermost()) {
+      outcome = Outcome::kEnd;
+      break;
+    }
+    const std::uintptr_t cfa = (entry.is_from_rsp() ? sp : bp) + entry.cfa_offset();
+    const std::uintptr_t slot = entry.rbp_slot();
+    // sp + 8 <= cfa <= limit in one comparison, as a CFA below wraps around; sp + 8 <= limit holds by move_to().
+    if (cfa - sp - 8 > limit - sp - 8 || slot > cfa - sp) break;
+    const std::uintptr_t caller = load(cfa - 8);
+    if (caller - 1 >= kUserAddressEnd - 1) {
+      if (caller == 0) outcome = Outcome::kEnd;
+      break;
+    }
+    if (slot != 0) bp = load(cfa - slot);
+    sp = cfa;
+    pc = caller;
+    before = 1;
+    frames[n++] = pc;
+    if (n == max) {
+      outcome = Outcome::kFull;
+      break;
+    }
+  }
+  if (n != count) {
+    pc_ = pc;
+    sp_ = sp;
+    bp_ = bp;
+    is_exact_ = false;
+    registers_.known = 0;
+    count = n;
+  }
+  return outcome;
+}
+
+bool Walker::go_to(const CodeContext& target, std::size_t max_frames) {
+  for (std::size_t i = 0; i < max_frames; ++i) {
+    if (pc_ == target.pc && sp_ == target.sp) return true;
+    if (sp_ > target.sp || !memory_.move_to(sp_) || step_exactly() != StepStatus::kOk) return false;
+  }
+  return false;
+}
+
+}  // namespace penumbra::stacks

@@ -238,6 +238,19 @@ std::uint64_t thread_cpu_ns() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
+Result alternate_stack(stack_t* into) { return outside_call(SYS_sigaltstack, 0, reinterpret_cast<long>(into)); }
+
+std::size_t stack_limit() {
+  rlimit64 limit{};
+  const Result got =
+      outside_call(SYS_prlimit64, 0, RLIMIT_STACK, 0, reinterpret_cast<long>(&limit));
+  return got.ok() && limit.rlim_cur != RLIM64_INFINITY ? limit.rlim_cur : ~std::size_t{0};
+}
+
+void exit_process(int status) {
+  for (;;) raw_syscall(SYS_exit_group, status);
+}
+
 Result futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) {
   return Result(raw_syscall(SYS_futex, reinterpret_cast<long>(word), FUTEX_WAIT_PRIVATE,
                             static_cast<long>(expected), 0));

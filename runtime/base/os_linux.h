@@ -9,6 +9,7 @@
 // zone: signal-safe
 #pragma once
 
+#include <signal.h>
 #include <sys/uio.h>
 
 #include <atomic>
@@ -112,6 +113,13 @@ unsigned current_cpu();
 unsigned possible_cpus();
 std::uint64_t monotonic_ns();
 std::uint64_t thread_cpu_ns();
+
+// The calling thread's alternate signal stack, as sigaltstack(2) tells it.
+Result alternate_stack(stack_t* into);
+// Soft RLIMIT_STACK in bytes; ~0 where there is no limit.
+std::size_t stack_limit();
+// Ends the process, without exit handlers.
+[[noreturn]] void exit_process(int status);
 
 Result futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected);
 Result futex_wake(std::atomic<std::uint32_t>* word, unsigned waiters);

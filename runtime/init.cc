@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstddef>
 
+#include "instrument/abi/abi.h"
+#include "instrument/abi/compiled.h"
 #include "instrument/libc/init.h"
 #include "runtime/base/options.h"
 #include "runtime/base/os_linux.h"
@@ -57,15 +59,33 @@ bool reserve_shadow(const Options& options) {
   return false;
 }
 
+// A program with raised privileges ignores the environment; its compiled checks need a shadow all the same.
+void start_compiled_checks_only() {
+  const char* path = nullptr;
+  if (!abi::find_inline_checks(&path)) return;
+  if (shadow::reserve_direct_map().ok()) abi::start();
+  abi::require_shadow_for_compiled_code();
+}
+
 Stage bring_up(char** envp) {
   // Standing aside or not: our entry points are bound, and call on to these.
   libc::resolve_all();
-  if (getauxval(AT_SECURE) != 0) return Stage::kAside;
-  if (process::stands_aside(arguments_on_stack(), envp)) return Stage::kAside;
+  if (getauxval(AT_SECURE) != 0) {
+    start_compiled_checks_only();
+    return Stage::kAside;
+  }
+  if (process::stands_aside(arguments_on_stack(), envp)) {
+    abi::stand_aside();
+    return Stage::kAside;
+  }
   Options& options = process_options();
   parse_options(options, find_environment(envp, "PENUMBRA_OPTIONS"), warn_about_option, nullptr);
   process::init_exec({});
-  if (!reserve_shadow(options)) return Stage::kAside;
+  if (!reserve_shadow(options)) {
+    abi::require_shadow_for_compiled_code();
+    return Stage::kAside;
+  }
+  abi::start();
   libc::init(options, {});
   return Stage::kReady;
 }

@@ -1,0 +1,125 @@
+#include "runtime/base/os_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace penumbra::os {
+namespace {
+
+// The kernel's struct sigaction (arch/x86/include/uapi/asm/signal.h), which is not libc's.
+struct KernelSigaction {
+  void (*handler)(int);
+  unsigned long flags;
+  void (*restorer)();
+  SignalSet mask;
+};
+
+long as_long(const void* p) { return reinterpret_cast<long>(p); }
+
+Result outside_call(long number, long a = 0, long b = 0, long c = 0, long d = 0) {
+  if (is_sealed()) return Result(-EPERM);
+  return Result(raw_syscall(number, a, b, c, d));
+}
+
+bool wait_for(int fd, short event, int milliseconds) {
+  const std::uint64_t end = monotonic_ns() + static_cast<std::uint64_t>(milliseconds) * 1'000'000;
+  for (;;) {
+    pollfd wanted{fd, event, 0};
+    const Result ready = outside_call(SYS_poll, as_long(&wanted), 1, milliseconds);
+    if (ready.ok()) return ready.value() > 0;
+    const std::uint64_t now = monotonic_ns();
+    if (ready.error() != EINTR || now >= end) return false;
+    milliseconds = static_cast<int>((end - now) / 1'000'000);
+  }
+}
+
+}  // namespace
+
+unsigned getuid() { return static_cast<unsigned>(raw_syscall(SYS_getuid)); }
+
+void thread_name(char (&name)[16]) {
+  name[0] = '\0';
+  outside_call(SYS_prctl, PR_GET_NAME, as_long(name)).ignore();
+  name[15] = '\0';
+}
+
+Result open_append(const char* path) {
+  return outside_call(SYS_openat, AT_FDCWD, as_long(path), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
+}
+
+int move_high(int fd, int lowest) {
+  if (fd >= lowest) return fd;
+  const Result moved = outside_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest);
+  if (!moved.ok()) return fd;
+  close(fd).ignore();
+  return static_cast<int>(moved.value());
+}
+
+Result pipe(int (&ends)[2]) { return outside_call(SYS_pipe2, as_long(ends), O_CLOEXEC); }
+
+bool is_open(int fd) { return outside_call(SYS_fcntl, fd, F_GETFD).ok(); }
+
+Result write_some(int fd, const char* bytes, std::size_t count) {
+  return Result(raw_syscall(SYS_write, fd, as_long(bytes), static_cast<long>(count)));
+}
+
+bool wait_readable(int fd, int milliseconds) { return wait_for(fd, POLLIN, milliseconds); }
+
+bool wait_writable(int fd, int milliseconds) { return wait_for(fd, POLLOUT, milliseconds); }
+
+void executable_path(char* into, std::size_t bytes) {
+  const Result length = outside_call(SYS_readlinkat, AT_FDCWD, as_long("/proc/self/exe"), as_long(into),
+                                     static_cast<long>(bytes - 1));
+  into[length.ok() ? length.value() : 0] = '\0';
+}
+
+bool is_executable(const char* path) { return outside_call(SYS_faccessat, AT_FDCWD, as_long(path), X_OK).ok(); }
+
+SignalSet block_signals(SignalSet set) {
+  SignalSet old = 0;
+  raw_syscall(SYS_rt_sigprocmask, SIG_BLOCK, as_long(&set), as_long(&old), sizeof set);
+  return old;
+}
+
+void restore_signals(SignalSet old) { raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, as_long(&old), 0, sizeof old); }
+
+SignalSet pending_signals() {
+  SignalSet pending = 0;
+  raw_syscall(SYS_rt_sigpending, as_long(&pending), sizeof pending);
+  return pending;
+}
+
+void discard_pending(SignalSet set) {
+  const timespec at_once{};
+  raw_syscall(SYS_rt_sigtimedwait, as_long(&set), 0, as_long(&at_once), sizeof set);
+}
+
+Result futex_wait_for(std::atomic<std::uint32_t>* word, std::uint32_t expected, std::uint64_t ns) {
+  const timespec limit{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+  return Result(raw_syscall(SYS_futex, as_long(word), FUTEX_WAIT_PRIVATE, static_cast<long>(expected),
+                            as_long(&limit)));
+}
+
+bool thread_exists(int pid, int tid) { return Result(raw_syscall(SYS_tgkill, pid, tid, 0)).error() != ESRCH; }
+
+void exit_now(int status) {
+  for (;;) raw_syscall(SYS_exit_group, status);
+}
+
+void abort_now() {
+  block_signals(~SignalSet{0});
+  const KernelSigaction by_default{};
+  raw_syscall(SYS_rt_sigaction, SIGABRT, as_long(&by_default), 0, sizeof(SignalSet));
+  raw_syscall(SYS_tgkill, getpid(), gettid(), SIGABRT);
+  restore_signals(~signal_bit(SIGABRT));
+  exit_now(127);  // reached only where the kernel refuses to send, as in some sandboxes
+}
+
+}  // namespace penumbra::os

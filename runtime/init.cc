@@ -13,6 +13,9 @@
 #include "runtime/base/raw_memory.h"
 #include "runtime/base/text_buffer.h"
 #include "runtime/process/exec.h"
+#include "runtime/report/exit_status.h"
+#include "runtime/report/report.h"
+#include "runtime/stacks/stacks.h"
 #include "shadow/address_map.h"
 
 // The stack as the kernel made it: argc, argv, null, envp, null. ld.so exports it (GLIBC_2.2.5).
@@ -67,6 +70,14 @@ void start_compiled_checks_only() {
   abi::require_shadow_for_compiled_code();
 }
 
+report::Sources report_sources() {
+  report::Sources sources;
+  sources.unwind = stacks::unwind;
+  sources.unwind_ucontext = stacks::unwind_ucontext;
+  sources.stored_stack = stacks::depot_get;
+  return sources;
+}
+
 Stage bring_up(char** envp) {
   // Standing aside or not: our entry points are bound, and call on to these.
   libc::resolve_all();
@@ -85,6 +96,8 @@ Stage bring_up(char** envp) {
     abi::require_shadow_for_compiled_code();
     return Stage::kAside;
   }
+  report::init_reports(options, report_sources(), nullptr);
+  report::arm_exit_handler(report::say_repeats);
   abi::start();
   libc::init(options, {});
   return Stage::kReady;

@@ -1,0 +1,47 @@
+// From a fault to a report on stderr: the one way, whatever raised it.
+//
+//     raise_fault -> place seen before? count, return
+//                 -> lock (bounded wait) -> own stack -> collect -> diagnose -> name frames -> compose -> one write
+//                 -> mark the exit status -> go on, or end the process (fault=)
+//
+// A report runs on a stack of its own, with all signals but the synchronous ones blocked, uses static buffers only,
+// takes foreign locks only by trying, and keeps errno.
+//
+// I1  at most one thread is in a report. A second one waits kReportWaitNs at most, then says one line instead.
+// I2  a fault raised by a report's own thread while it reports is one line, never a second report. A processor
+//     fault there (report_signal) abandons the report: what was composed so far is printed, and the program goes on.
+// I3  each faulty place, that is pc and class, is reported once unless multi_shot=1.
+//
+// zone: signal-safe
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/options.h"
+#include "runtime/report/snapshot.h"
+
+namespace penumbra::report {
+
+inline constexpr std::uint64_t kReportWaitNs = 10'000'000'000;
+
+// May learn more about named frames (the helper process); null: nobody does.
+using SymbolizeHook = void (*)(NameTable& names);
+
+// Once, before the program's first thread. Sets the fault hook. `options` is kept, not copied.
+void init_reports(const Options& options, const Sources& sources, SymbolizeHook symbolize);
+void fork_child();
+
+void report_fault(const Fault& fault);
+// The same for a fault that the program may go on to handle itself: it does not change the exit status.
+void report_handled_fault(const Fault& fault);
+
+// Does the calling thread stand inside a report?
+bool is_reporting_here();
+// For a signal handler on a thread that is: makes the interrupted context continue behind the report.
+void abandon_report(void* ucontext);
+
+// One line about places that came again, if there were any; called when the process ends.
+void say_repeats();
+
+}  // namespace penumbra::report

@@ -7,6 +7,7 @@
 
 #include "instrument/abi/abi.h"
 #include "instrument/abi/compiled.h"
+#include "instrument/abi/globals.h"
 #include "instrument/libc/init.h"
 #include "runtime/base/options.h"
 #include "runtime/base/os_linux.h"
@@ -70,8 +71,24 @@ void start_compiled_checks_only() {
   abi::require_shadow_for_compiled_code();
 }
 
+bool describe_global(AppAddr address, report::GlobalInfo& info) {
+  abi::GlobalInfo found;
+  if (!abi::describe_global(address, found)) return false;
+  info.begin = found.begin;
+  info.bytes = found.bytes;
+  const auto copy = [](char* to, std::size_t room, const char* from) {
+    const std::size_t length = raw_length(from) < room ? raw_length(from) : room - 1;
+    raw_copy(to, from, length);
+    to[length] = '\0';
+  };
+  copy(info.name, sizeof info.name, found.name);
+  copy(info.file, sizeof info.file, found.file != nullptr ? found.file : found.module);
+  return true;
+}
+
 report::Sources report_sources() {
   report::Sources sources;
+  sources.describe_global = describe_global;
   sources.unwind = stacks::unwind;
   sources.unwind_ucontext = stacks::unwind_ucontext;
   sources.stored_stack = stacks::depot_get;

@@ -58,7 +58,7 @@ class Count:
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
 
-GTEST_CASE = re.compile(r"^\[( +OK|  FAILED|  SKIPPED) +\] [^ ,]+\.[^ ,]+ \(\d+ ms\)$", re.MULTILINE)
+GTEST_CASE = re.compile(r"^\[( +OK|  FAILED|  SKIPPED) +\] [^ ,]+\.[^ ,]+(?:, where .*)? \(\d+ ms\)$", re.MULTILINE)
 TAP_CASE = re.compile(r"^(ok|not ok)\b(.*)$", re.MULTILINE)
 
 

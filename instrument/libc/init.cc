@@ -15,8 +15,18 @@ namespace penumbra::libc {
 
 constinit State state;
 
+namespace {
+
+// Names that only old programs call (__xstat) have no default version, which dlsym asks for.
+void* find_next(const char* name) {
+  void* const found = PENUMBRA_NEXT(name);
+  return found != nullptr ? found : ::dlvsym(RTLD_NEXT, name, "GLIBC_2.2.5");
+}
+
+}  // namespace
+
 void* resolve(RealSlot& slot) {
-  slot.function = PENUMBRA_NEXT(slot.name);
+  slot.function = find_next(slot.name);
   if (slot.function == nullptr) {
     FixedTextBuffer<256> text;
     text.append("penumbra: no library defines '").append(slot.name).append("', which the program calls\n");
@@ -28,8 +38,9 @@ void* resolve(RealSlot& slot) {
 
 void resolve_all() {
   for (RealSlot* slot = __start_penumbra_real; slot != __stop_penumbra_real; ++slot) {
-    if (slot->function == nullptr) slot->function = PENUMBRA_NEXT(slot->name);
+    if (slot->function == nullptr) slot->function = find_next(slot->name);
   }
+  ::dlerror();  // a name that an older libc lacks must not be the error that the program reads
 }
 
 void init(const Options& options, const Hooks& hooks) {

@@ -132,6 +132,14 @@ Scan scan_until(const Char* s, std::size_t most, Stop stop) {
   return {passed, ScanEnd::kLimit};
 }
 
+// Characters before the terminator of a text that libc or the kernel has just written; reads it unchecked.
+template <class Char>
+std::size_t unchecked_length(const Char* s) {
+  std::size_t length = 0;
+  while (s[length] != Char{}) ++length;
+  return length;
+}
+
 // Accessible characters of [p, p+count), looked at without reading them: ends with kLimit or kBad.
 template <class Char>
 Scan accessible_run(const Char* p, std::size_t count) {

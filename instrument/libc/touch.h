@@ -39,8 +39,8 @@ class Touch {
     range(AppAddr(p), bytes_of<Char>(count), true);
   }
 
-  // As reads() and writes(), for memory that the kernel touches: what lies outside the program's address space is
-  // no error of the program, the kernel answers EFAULT for it.
+  // As reads() and writes(), for memory that the kernel touches: what lies outside the program's address space, or has
+  // a negative size, is no access, the kernel answers EFAULT or EINVAL for it.
   void kernel_reads(const volatile void* p, std::size_t bytes) const { kernel_range(AppAddr(p), bytes, false); }
   void kernel_writes(const volatile void* p, std::size_t bytes) const { kernel_range(AppAddr(p), bytes, true); }
 
@@ -88,6 +88,7 @@ class Touch {
 
  private:
   static constexpr std::size_t kInlineBytes = 32;
+  static constexpr std::size_t kMostKernelBytes = kNoLimit / 2;
 
   template <class Char>
   static std::size_t bytes_of(std::size_t count) {
@@ -114,7 +115,7 @@ class Touch {
   }
 
   void kernel_range(AppAddr a, std::size_t bytes, bool is_write) const {
-    if (shadow::has_shadow(a)) check_range(a, bytes, is_write);
+    if (shadow::has_shadow(a) && bytes <= kMostKernelBytes) check_range(a, bytes, is_write);
   }
 
   void check_range(AppAddr a, std::size_t bytes, bool is_write) const;

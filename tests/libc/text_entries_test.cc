@@ -97,7 +97,7 @@ TEST_F(TextEntries, EveryExportedTextFunctionIsInTheTable) {
 TEST_F(TextEntries, EveryEntryPointStandsBeforeOneOfLibcs) {
   ASSERT_GT(__stop_penumbra_real - __start_penumbra_real, 100);
   for (RealSlot* slot = __start_penumbra_real; slot != __stop_penumbra_real; ++slot) {
-    EXPECT_NE(dlsym(RTLD_NEXT, slot->name), nullptr) << "a program would find '" << slot->name << "' only here";
+    EXPECT_TRUE(dlsym(RTLD_NEXT, slot->name) != nullptr || dlvsym(RTLD_NEXT, slot->name, "GLIBC_2.2.5") != nullptr) << "a program would find '" << slot->name << "' only here";
     EXPECT_NE(slot->function, nullptr) << slot->name;
   }
 }

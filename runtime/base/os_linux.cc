@@ -67,6 +67,10 @@ Result map_fixed_noreplace(AppAddr at, std::size_t bytes) {
 
 Result map_anonymous(std::size_t bytes) { return map(AppAddr(), bytes, PROT_READ | PROT_WRITE, 0); }
 
+Result map_noreserve(std::size_t bytes) {
+  return map(AppAddr(), bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE);
+}
+
 Result decommit(AppAddr at, std::size_t bytes) { return map(at, bytes, PROT_NONE, MAP_NORESERVE | MAP_FIXED); }
 
 Result remap_fresh(AppAddr at, std::size_t bytes) {

@@ -64,6 +64,8 @@ Result reserve_at(AppAddr at, std::size_t bytes);
 Result map_fixed_noreplace(AppAddr at, std::size_t bytes);
 // Readable, writable, private memory anywhere.
 Result map_anonymous(std::size_t bytes);
+// The same without counting against overcommit: for sparse tables of which few pages are ever touched.
+Result map_noreserve(std::size_t bytes);
 // Replaces whatever is at `at` by fresh PROT_NONE, no-reserve address space.
 Result decommit(AppAddr at, std::size_t bytes);
 // Replaces whatever is at `at` by fresh zeroed read-write no-reserve memory.
@@ -84,6 +86,8 @@ Result alias(AppAddr from, AppAddr to, std::size_t bytes);
 // MADV_* that Debian 12's headers do not know (include/uapi/asm-generic/mman-common.h, Linux 6.13).
 inline constexpr int kMadvGuardInstall = 102;
 inline constexpr int kMadvGuardRemove = 103;
+// Stands for a pidfd of the caller's own process (include/uapi/linux/pidfd.h, Linux 6.14): needs no descriptor.
+inline constexpr int kPidfdSelf = -10001;
 
 Result open_read(const char* path);
 Result read(int fd, void* into, std::size_t bytes);

@@ -64,6 +64,11 @@ AppAddr allocate(const Request& request);
 FreeVerdict free(AppAddr begin, StackId stack);
 // The rest of the family (vrealloc, atomic free, vmap...) is declared beside the facade, one header each.
 
+// Makes the shadow under [begin, begin+bytes) of a live arena real, filled with "heap, never allocated" by whoever
+// comes first; then blocks may be poisoned there (memory ruling 5). Units stay populated. One load each when they
+// are. False when there is no memory for the shadow.
+[[nodiscard]] bool populate_arena(AppAddr begin, std::size_t bytes);
+
 // Bytes requested of the live area that begins exactly here, 0 if there is none.
 std::size_t requested_bytes(AppAddr begin);
 // Tries locks only; false when it could not look (the answer is unknown) or the address is outside the span.

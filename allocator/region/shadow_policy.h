@@ -1,0 +1,121 @@
+// What an allocator does with shadow: the one parameter of RegionAllocator, chosen at compile time.
+//
+//     NoShadow     nothing; the floor that the benchmarks compare with
+//     EarlyShadow  nothing either, but what checks read is the zero page under untouched shadow: KASAN without
+//                  KASAN_VMALLOC, where all of vmalloc's shadow is one shared page
+//     LazyShadow   shadow pages populated with the areas, shared between neighbours, taken back exactly
+//
+// All three have the same members; the empty ones vanish.
+//
+// zone: nomalloc
+#pragma once
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "runtime/base/raw_memory.h"
+#include "shadow/units.h"
+
+namespace penumbra::region {
+
+struct NoShadow {
+  static constexpr bool kPopulates = false;
+
+  os::Result init(AppRange, ShadowAddr, shadow::UnitMap::SparseEnd, const void*) { return os::Result(0); }
+  void destroy() {}
+  bool take(AppAddr, std::size_t) { return true; }
+  void release(AppAddr, std::size_t) {}
+  void take_sparse(AppAddr, std::size_t) {}
+  void forbid_sparse(AppAddr, std::size_t) {}
+  void release_sparse(AppAddr, std::size_t) {}
+  void pin(AppAddr, std::size_t) {}
+  void unpin(AppAddr, std::size_t) {}
+  void allow(AppAddr, std::size_t, std::size_t) {}
+  void guard(AppAddr, std::size_t) {}
+  void forbid(AppAddr, std::size_t) {}
+  void resize(AppAddr, std::size_t, std::size_t) {}
+  std::size_t begin_flush(std::size_t, iovec*, std::size_t) { return 0; }
+  void end_flush(bool) {}
+  std::size_t resident() const { return 0; }
+  std::size_t dying() const { return 0; }
+  std::size_t pinned() const { return 0; }
+  std::uint32_t fills_in_flight() const { return 0; }
+  void repair_after_fork() {}
+};
+
+struct EarlyShadow : NoShadow {};
+
+class LazyShadow {
+ public:
+  static constexpr bool kPopulates = true;
+
+  os::Result init(AppRange span, ShadowAddr shadow, shadow::UnitMap::SparseEnd sparse_end, const void* cookie) {
+    return units_.init(span, shadow, sparse_end, cookie);
+  }
+  void destroy() { units_.destroy(); }
+
+  // Counts on the units of a range; false when there is no memory for their shadow.
+  bool take(AppAddr begin, std::size_t bytes) { return units_.take(begin, bytes, shadow::ShadowTag::kRegionInvalid); }
+  void release(AppAddr begin, std::size_t bytes) { units_.release(begin, bytes); }
+  void take_sparse(AppAddr begin, std::size_t bytes) { units_.take_sparse(begin, bytes); }
+  void forbid_sparse(AppAddr begin, std::size_t bytes) {
+    units_.forbid_sparse(begin, bytes, shadow::ShadowTag::kRegionFreed);
+  }
+  void release_sparse(AppAddr begin, std::size_t bytes) { units_.release_sparse(begin, bytes); }
+  void pin(AppAddr begin, std::size_t bytes) { units_.pin(begin, bytes); }
+  void unpin(AppAddr begin, std::size_t bytes) { units_.unpin(begin, bytes); }
+
+  // The first `requested` of `total` bytes (whole pages) become accessible, the rest a tail.
+  void allow(AppAddr begin, std::size_t requested, std::size_t total) {
+    std::uint8_t* const shadow = units_.shadow_at(begin).ptr();
+    const std::size_t whole = requested >> shadow::kGranuleShift;
+    const std::size_t all = total >> shadow::kGranuleShift;
+    raw_set(shadow, 0, whole);
+    if (whole == all) [[likely]] return;
+    const std::size_t rest = requested & (shadow::kGranuleSize - 1);
+    if (rest != 0) shadow[whole] = static_cast<std::uint8_t>(rest);
+    set(shadow + whole + (rest != 0), all - whole - (rest != 0), shadow::ShadowTag::kRegionTail);
+  }
+  void guard(AppAddr begin, std::size_t bytes) { tag(begin, bytes, shadow::ShadowTag::kRegionGuard); }
+  void forbid(AppAddr begin, std::size_t bytes) { tag(begin, bytes, shadow::ShadowTag::kRegionFreed); }
+  // A live area changes its size within its pages: only granules that change are written, so that no byte which stays
+  // accessible is inaccessible for a moment (facts kasan 1.6 #15).
+  void resize(AppAddr begin, std::size_t requested, std::size_t old) {
+    const std::size_t from = round_down(std::min(requested, old), shadow::kGranuleSize);
+    const std::size_t to = round_up(std::max(requested, old), shadow::kGranuleSize);
+    allow(begin + from, requested - from, to - from);
+  }
+
+  std::size_t begin_flush(std::size_t keep, iovec* ranges, std::size_t max) {
+    return units_.begin_flush(keep, ranges, max);
+  }
+  void end_flush(bool dropped) {
+    if (dropped) {
+      units_.end_flush();
+    } else {
+      units_.abort_flush();
+    }
+  }
+  std::size_t resident() const { return units_.resident(); }
+  std::size_t dying() const { return units_.dying(); }
+  std::size_t pinned() const { return units_.pinned(); }
+  std::uint32_t fills_in_flight() const { return units_.fills_in_flight(); }
+  void repair_after_fork() { units_.repair_after_fork(); }
+
+  shadow::UnitMap& units() { return units_; }
+  const shadow::UnitMap& units() const { return units_; }
+
+ private:
+  static void set(std::uint8_t* at, std::size_t bytes, shadow::ShadowTag value) {
+    raw_set(at, static_cast<int>(value), bytes);
+  }
+  void tag(AppAddr begin, std::size_t bytes, shadow::ShadowTag value) {
+    set(units_.shadow_at(begin).ptr(), bytes >> shadow::kGranuleShift, value);
+  }
+
+  shadow::UnitMap units_;
+};
+
+}  // namespace penumbra::region

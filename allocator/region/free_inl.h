@@ -12,28 +12,39 @@ namespace penumbra::region {
 
 template <class Shadow>
 FreeVerdict RegionAllocator<Shadow>::free(AppAddr begin, StackId stack) {
-  Handle h;
-  const FreeVerdict verdict = claim(begin, RecordState::kFreed, h);
+  Handle h = kNoHandle;
+  return finish_free(claim(begin, RecordState::kFreed, [](AreaKind) { return true; }, h), h, stack);
+}
+
+template <class Shadow>
+FreeVerdict RegionAllocator<Shadow>::free(AppAddr begin, StackId stack, AreaKind kind) {
+  Handle h = kNoHandle;
+  return finish_free(claim(begin, RecordState::kFreed, [kind](AreaKind k) { return k == kind; }, h), h, stack);
+}
+
+template <class Shadow>
+FreeVerdict RegionAllocator<Shadow>::finish_free(FreeVerdict verdict, Handle h, StackId stack) {
   if (verdict != FreeVerdict::kFreed) [[unlikely]] return verdict;
   Record& r = records_[h];
   r.area.freed = stack;
   r.area.freed_by = this_thread_id();
   retire(r, h);
   if (is_due()) [[unlikely]] poll_slow();
-  return FreeVerdict::kFreed;
+  return verdict;
 }
 
 // Makes the caller the only owner of the live area that begins here. Reads two words of the index and swaps one of
 // the record: no tree, no lock, safe in a signal handler.
 template <class Shadow>
-FreeVerdict RegionAllocator<Shadow>::claim(AppAddr begin, RecordState to, Handle& claimed) {
+template <class Accepts>
+FreeVerdict RegionAllocator<Shadow>::claim(AppAddr begin, RecordState to, Accepts accepts, Handle& claimed) {
   if (!owns(begin)) return FreeVerdict::kForeign;
   const std::uint32_t page = page_of(begin);
   const Handle h = index_.at(page);
   if (h == kNoHandle || h == AreaIndex::kGone) return verdict_for(begin, h);
   Record& r = records_[h];
   RecordState live = RecordState::kLive;
-  if ((begin.value & (kPageSize - 1)) != 0 || r.page != page ||
+  if ((begin.value & (kPageSize - 1)) != 0 || r.page != page || !accepts(r.kind) ||
       !r.state.compare_exchange_strong(live, to, std::memory_order_acq_rel)) {
     return verdict_for(begin, h);
   }
@@ -63,6 +74,7 @@ FreeVerdict RegionAllocator<Shadow>::verdict_for(AppAddr begin, Handle h) const 
   }
   if (page - r.page >= r.pages) return FreeVerdict::kForeign;  // its guard
   if (!aligned || r.page != page) return FreeVerdict::kInterior;
+  if (state == RecordState::kLive) return FreeVerdict::kForeign;  // of a kind that the caller may not free
   return FreeVerdict::kDoubleFree;
 }
 
@@ -110,9 +122,10 @@ void RegionAllocator<Shadow>::report_waiting(std::uint32_t pages) {
 }
 
 template <class Shadow>
-void RegionAllocator<Shadow>::free_from_signal(AppAddr begin, StackId stack, const CodeContext& context) {
-  Handle h;
-  const FreeVerdict verdict = claim(begin, RecordState::kFreed, h);
+void RegionAllocator<Shadow>::free_from_signal(AppAddr begin, StackId stack, const CodeContext& context,
+                                               AreaKind kind) {
+  Handle h = kNoHandle;
+  const FreeVerdict verdict = claim(begin, RecordState::kFreed, [kind](AreaKind k) { return k == kind; }, h);
   if (verdict == FreeVerdict::kFreed) {
     Record& r = records_[h];
     r.area.freed = stack;
@@ -161,9 +174,11 @@ void RegionAllocator<Shadow>::drain_signal_frees() {
 }
 
 template <class Shadow>
-ResizeVerdict RegionAllocator<Shadow>::resize(AppAddr begin, std::size_t bytes, StackId stack) {
-  Handle h;
-  switch (claim(begin, RecordState::kResizing, h)) {  // nobody else may free or resize it meanwhile
+ResizeVerdict RegionAllocator<Shadow>::resize(AppAddr begin, std::size_t bytes, StackId stack, AreaKind kind,
+                                              std::size_t& old_bytes) {
+  Handle h = kNoHandle;
+  // Claimed, so that nobody else may free or resize it meanwhile.
+  switch (claim(begin, RecordState::kResizing, [kind](AreaKind k) { return k == kind; }, h)) {
     case FreeVerdict::kFreed:
       break;
     case FreeVerdict::kDoubleFree:
@@ -174,7 +189,7 @@ ResizeVerdict RegionAllocator<Shadow>::resize(AppAddr begin, std::size_t bytes, 
       return ResizeVerdict::kForeign;
   }
   Record& r = records_[h];
-  const std::size_t old = r.area.requested;
+  const std::size_t old = old_bytes = r.area.requested;
   // A sparse area keeps its edge unit: units change between populated and not nowhere else.
   const AppRange interior = interior_of(r);
   const bool keeps_edge = interior.bytes() == 0

@@ -91,6 +91,8 @@ class RegionAllocator {
   // See regions.h for the contract of these.
   AppAddr allocate(const Request& request);
   FreeVerdict free(AppAddr begin, StackId stack);
+  // The same for areas of one kind only; to others it is foreign.
+  FreeVerdict free(AppAddr begin, StackId stack, AreaKind kind);
   std::size_t requested_bytes(AppAddr begin) const;
   bool describe(AppAddr a, AreaInfo& info);
   Stats stats() const;
@@ -98,13 +100,14 @@ class RegionAllocator {
 
   // From a signal handler: claims and queues by compare-and-swap only; all else is done by the next allocation,
   // free or purge. What it could not claim is told to the hook then, as far as there is room (lost_late_faults()).
-  void free_from_signal(AppAddr begin, StackId stack, const CodeContext& context);
+  void free_from_signal(AppAddr begin, StackId stack, const CodeContext& context, AreaKind kind);
   using LateFaultHook = void (*)(const LateFault&);
   void set_late_fault_hook(LateFaultHook hook) { late_fault_hook_.store(hook, std::memory_order_release); }
   std::uint64_t lost_late_faults() const { return lost_late_faults_.load(std::memory_order_relaxed); }
 
-  // Changes a live area's size where its pages allow; its contents up to the smaller size stay.
-  ResizeVerdict resize(AppAddr begin, std::size_t bytes, StackId stack);
+  // Changes the size of a live area of this kind where its pages allow; its contents up to the smaller size stay.
+  // `old_bytes` receives what it had, unless the verdict is bad.
+  ResizeVerdict resize(AppAddr begin, std::size_t bytes, StackId stack, AreaKind kind, std::size_t& old_bytes);
 
   // Runs one chunk of a purge if one is due and nobody else purges. For a worker thread; true if it did anything.
   bool purge_step();
@@ -186,7 +189,9 @@ class RegionAllocator {
   bool make_zero(Record& r, std::size_t bytes);
 
   // free_inl.h
-  FreeVerdict claim(AppAddr begin, RecordState to, Handle& claimed);
+  template <class Accepts>
+  FreeVerdict claim(AppAddr begin, RecordState to, Accepts accepts, Handle& claimed);
+  FreeVerdict finish_free(FreeVerdict verdict, Handle h, StackId stack);
   FreeVerdict verdict_for(AppAddr begin, Handle h) const;
   void retire(Record& r, Handle h);
   void report_waiting(std::uint32_t pages);

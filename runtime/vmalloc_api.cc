@@ -1,0 +1,258 @@
+// The C API's areas (include/penumbra/penumbra.h) on the process's region allocator.
+//
+// Where the process runs without shadow (no reservation, shadow=off, standing aside) the same functions work on an
+// allocator without shadow: guards still fault, nothing else is checked.
+//
+// zone: nomalloc
+#include "runtime/vmalloc_api.h"
+
+#include <errno.h>
+
+#include <algorithm>
+
+#include "allocator/region/process_regions.h"
+#include "penumbra/penumbra.h"
+#include "runtime/base/export.h"
+#include "runtime/base/fault.h"
+#include "runtime/base/options.h"
+#include "runtime/base/raw_memory.h"
+#include "runtime/base/text_buffer.h"
+#include "runtime/init.h"
+#include "runtime/stacks/stacks.h"
+
+namespace penumbra::runtime {
+namespace {
+
+using region::AreaKind;
+using region::FreeVerdict;
+using region::RegionAllocator;
+
+constinit RegionAllocator<region::NoShadow> g_plain;
+constinit Mutex g_plain_lock;
+
+void raise_bad_free(FreeVerdict verdict, AppAddr area, const CodeContext& context, const char* function) {
+  Fault fault;
+  fault.kind = verdict == FreeVerdict::kDoubleFree ? FaultKind::kDoubleFree : FaultKind::kInvalidFree;
+  fault.is_write = true;
+  fault.freed_by = AllocatorName::kVmalloc;
+  fault.addr = area;
+  fault.context = context;
+  fault.function = function;
+  raise_fault(fault);
+}
+
+void raise_late(const region::LateFault& late) {
+  raise_bad_free(late.verdict, late.address, late.context, "penumbra_vfree_atomic");
+}
+
+// Null until something can be allocated. A call before the constructor brings the process up itself.
+RegionAllocator<region::NoShadow>* plain_regions() {
+  const LockGuard guard(g_plain_lock);
+  if (!g_plain.is_initialized()) {
+    const os::Result made = g_plain.init(region::Config::from(process_options()));
+    if (!made.ok()) {
+      errno = made.error();
+      return nullptr;
+    }
+    g_plain.set_late_fault_hook(raise_late);
+  }
+  return &g_plain;
+}
+
+// Calls `use` with the allocator of this process; `otherwise` when there is none.
+template <class Use, class Result>
+Result with_regions(Use use, Result otherwise) {
+  if (region::is_initialized()) [[likely]] return use(region::process_regions());
+  init(nullptr);
+  if (region::is_initialized()) return use(region::process_regions());
+  auto* const plain = plain_regions();
+  return plain != nullptr ? use(*plain) : otherwise;
+}
+
+StackId record_stack(const CodeContext& caller) {
+  return stacks::record(caller, static_cast<std::size_t>(std::max<std::int64_t>(process_options().stack_depth, 0)));
+}
+
+void* allocate(region::Request request, const CodeContext& caller) {
+  return with_regions(
+      [&](auto& regions) {
+        request.kind = AreaKind::kVmalloc;
+        request.stack = record_stack(caller);
+        return regions.allocate(request).template ptr<void>();
+      },
+      static_cast<void*>(nullptr));
+}
+
+void free_area(const void* area, const CodeContext& caller, const char* function) {
+  if (area == nullptr) return;
+  const FreeVerdict verdict = with_regions(
+      [&](auto& regions) { return regions.free(AppAddr(area), record_stack(caller), AreaKind::kVmalloc); },
+      FreeVerdict::kForeign);
+  if (verdict != FreeVerdict::kFreed) raise_bad_free(verdict, AppAddr(area), caller, function);
+}
+
+void* reallocate(const void* area, std::size_t size, const CodeContext& caller) {
+  const AppAddr old(area);
+  std::size_t kept = 0;
+  const region::ResizeVerdict verdict = with_regions(
+      [&](auto& regions) { return regions.resize(old, size, record_stack(caller), AreaKind::kVmalloc, kept); },
+      region::ResizeVerdict::kForeign);
+  switch (verdict) {
+    case region::ResizeVerdict::kResized:
+      return const_cast<void*>(area);
+    case region::ResizeVerdict::kMustMove:
+      break;
+    default:
+      raise_bad_free(verdict == region::ResizeVerdict::kDoubleFree ? FreeVerdict::kDoubleFree : FreeVerdict::kForeign,
+                     old, caller, "penumbra_vrealloc");
+      errno = EINVAL;
+      return nullptr;
+  }
+  region::Request request;
+  request.bytes = size;
+  void* const moved = allocate(request, caller);
+  if (moved == nullptr) return nullptr;
+  raw_copy(moved, area, std::min(kept, size));
+  free_area(area, caller, "penumbra_vrealloc");
+  return moved;
+}
+
+struct Line {
+  const char* name;
+  std::uint64_t penumbra_stats::*value;
+};
+
+constexpr Line kLines[] = {
+    {"live areas", &penumbra_stats::live_areas},
+    {"live bytes", &penumbra_stats::live_bytes},
+    {"lazy areas", &penumbra_stats::lazy_areas},
+    {"lazy bytes", &penumbra_stats::lazy_bytes},
+    {"retained areas", &penumbra_stats::retained_areas},
+    {"retained bytes", &penumbra_stats::retained_bytes},
+    {"shadow pages", &penumbra_stats::shadow_pages},
+    {"shadow pages dying", &penumbra_stats::shadow_pages_dying},
+    {"shadow pages pinned", &penumbra_stats::shadow_pinned},
+    {"flushes", &penumbra_stats::flushes},
+    {"pages flushed", &penumbra_stats::flushed_pages},
+    {"purge passes", &penumbra_stats::purge_passes},
+    {"purge chunks", &penumbra_stats::purge_chunks},
+    {"longest chunk, ns", &penumbra_stats::longest_chunk_ns},
+    {"late faults lost", &penumbra_stats::late_faults_lost},
+};
+
+penumbra_stats collect() {
+  penumbra_stats all{};
+  with_regions(
+      [&](auto& regions) {
+        const region::Stats s = regions.stats();
+        all = {s.live_areas,     s.live_bytes,   s.lazy_areas,          s.lazy_bytes,    s.retained_areas,
+               s.retained_bytes, s.shadow_pages, s.shadow_pages_dying,  s.shadow_pinned, s.flushes,
+               s.flushed_pages,  s.purge_passes, s.purge_chunks,        s.longest_chunk_ns,
+               regions.lost_late_faults()};
+        return true;
+      },
+      false);
+  return all;
+}
+
+}  // namespace
+
+void init_vmalloc_api() { region::process_regions().set_late_fault_hook(raise_late); }
+
+void append_vmalloc_stats(TextBuffer& out) {
+  const penumbra_stats all = collect();
+  for (const Line& line : kLines) {
+    out.append(line.name);
+    out.append(":").pad_to(22);
+    out.dec(all.*line.value).append("\n");
+  }
+}
+
+}  // namespace penumbra::runtime
+
+using penumbra::AppAddr;
+using penumbra::region::Request;
+
+PENUMBRA_EXPORT void* penumbra_vmalloc(size_t size) {
+  Request request;
+  request.bytes = size;
+  return penumbra::runtime::allocate(request, PENUMBRA_CALLER());
+}
+
+PENUMBRA_EXPORT void* penumbra_vzalloc(size_t size) {
+  Request request;
+  request.bytes = size;
+  request.zero = true;
+  return penumbra::runtime::allocate(request, PENUMBRA_CALLER());
+}
+
+PENUMBRA_EXPORT void* penumbra_vmalloc_aligned(size_t size, size_t alignment) {
+  Request request;
+  request.bytes = size;
+  request.alignment = alignment;
+  return penumbra::runtime::allocate(request, PENUMBRA_CALLER());
+}
+
+PENUMBRA_EXPORT void* penumbra_vmalloc_huge(size_t size) {
+  Request request;
+  request.bytes = size;
+  request.huge = true;
+  return penumbra::runtime::allocate(request, PENUMBRA_CALLER());
+}
+
+PENUMBRA_EXPORT void* penumbra_vrealloc(const void* area, size_t size) {
+  const penumbra::CodeContext caller = PENUMBRA_CALLER();
+  if (area == nullptr) {
+    Request request;
+    request.bytes = size;
+    return penumbra::runtime::allocate(request, caller);
+  }
+  if (size == 0) {
+    penumbra::runtime::free_area(area, caller, "penumbra_vrealloc");
+    return nullptr;
+  }
+  return penumbra::runtime::reallocate(area, size, caller);
+}
+
+PENUMBRA_EXPORT void penumbra_vfree(const void* area) {
+  penumbra::runtime::free_area(area, PENUMBRA_CALLER(), "penumbra_vfree");
+}
+
+// No initialisation from a handler: an address that nobody allocated is no area.
+PENUMBRA_EXPORT void penumbra_vfree_atomic(const void* area) {
+  if (area == nullptr) return;
+  const penumbra::CodeContext caller = PENUMBRA_CALLER();
+  if (penumbra::region::is_initialized()) {
+    penumbra::region::process_regions().free_from_signal(AppAddr(area), penumbra::runtime::record_stack(caller),
+                                                         caller, penumbra::region::AreaKind::kVmalloc);
+  } else if (penumbra::runtime::g_plain.is_initialized()) {
+    penumbra::runtime::g_plain.free_from_signal(AppAddr(area), penumbra::kNoStack, caller,
+                                                penumbra::region::AreaKind::kVmalloc);
+  }
+}
+
+PENUMBRA_EXPORT void penumbra_get_stats(penumbra_stats* stats, size_t size) {
+  const penumbra_stats all = penumbra::runtime::collect();
+  penumbra::raw_set(stats, 0, size);
+  penumbra::raw_copy(stats, &all, std::min(size, sizeof all));
+}
+
+PENUMBRA_EXPORT size_t penumbra_stats_text(char* buffer, size_t size) {
+  penumbra::FixedTextBuffer<1024> text;
+  penumbra::runtime::append_vmalloc_stats(text);
+  if (size != 0) {
+    const std::size_t kept = std::min(size - 1, text.size());
+    penumbra::raw_copy(buffer, text.data(), kept);
+    buffer[kept] = '\0';
+  }
+  return text.size();
+}
+
+PENUMBRA_EXPORT void penumbra_purge(void) {
+  penumbra::runtime::with_regions(
+      [](auto& regions) {
+        regions.purge_all();
+        return true;
+      },
+      false);
+}

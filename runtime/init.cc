@@ -8,6 +8,7 @@
 #include "instrument/abi/abi.h"
 #include "instrument/abi/compiled.h"
 #include "instrument/abi/globals.h"
+#include "instrument/abi/leaving.h"
 #include "instrument/libc/init.h"
 #include "runtime/base/options.h"
 #include "runtime/base/os_linux.h"
@@ -98,6 +99,7 @@ report::Sources report_sources() {
 Stage bring_up(char** envp) {
   // Standing aside or not: our entry points are bound, and call on to these.
   libc::resolve_all();
+  abi::resolve_leaving();
   if (getauxval(AT_SECURE) != 0) {
     start_compiled_checks_only();
     return Stage::kAside;

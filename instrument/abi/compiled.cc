@@ -116,6 +116,11 @@ void note_compiled_code() {
   }
 }
 
+void expect_new_module() {
+  std::uint8_t no = kNo;
+  __atomic_compare_exchange_n(&penumbra_abi_compiled, &no, kAsk, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+
 bool has_compiled_code() {
   std::uint8_t known = __atomic_load_n(&penumbra_abi_compiled, __ATOMIC_RELAXED);
   if (known == kAsk) {

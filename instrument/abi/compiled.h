@@ -14,6 +14,8 @@ namespace penumbra::abi {
 
 // Compiled code has called us. Signal-safe.
 void note_compiled_code();
+// Another module is about to be loaded: "no" becomes "ask".
+void expect_new_module();
 // True if some loaded module was compiled with checks. Looks through the modules when that is not known.
 bool has_compiled_code();
 // True if some loaded module has checks or stack poisoning *inline*, which cannot run without the shadow. Writes its

@@ -1,11 +1,8 @@
 #include "instrument/abi/globals.h"
 
-#include <atomic>
-
 #include "instrument/abi/compiled.h"
-#include "runtime/base/check.h"
+#include "instrument/abi/page_pool.h"
 #include "runtime/base/locks.h"
-#include "runtime/base/os_linux.h"
 #include "shadow/address_map.h"
 #include "shadow/poison.h"
 
@@ -37,35 +34,8 @@ struct Batch {
   Batch* next;
 };
 
-// Batches are never returned to the system; a page holds 170 of them.
-class BatchPool {
- public:
-  Batch* take() {
-    if (free_ == nullptr && !refill()) return nullptr;
-    Batch* const batch = free_;
-    free_ = batch->next;
-    return batch;
-  }
-
-  void give(Batch* batch) {
-    batch->next = free_;
-    free_ = batch;
-  }
-
- private:
-  bool refill() {
-    const os::Result mapped = os::map_anonymous(kPageSize);
-    if (!mapped.ok()) return false;
-    auto* const batches = mapped.address().ptr<Batch>();
-    for (std::size_t i = 0; i < kPageSize / sizeof(Batch); ++i) give(&batches[i]);
-    return true;
-  }
-
-  Batch* free_ = nullptr;
-};
-
 constinit Mutex g_lock;
-constinit BatchPool g_pool;
+constinit PagePool<Batch> g_pool;
 constinit Batch* g_batches = nullptr;
 constinit std::size_t g_count = 0;
 
@@ -118,6 +88,10 @@ bool describe_global(AppAddr address, GlobalInfo& info) {
   g_lock.unlock();
   return nearest != nullptr;
 }
+
+void lock_globals() { g_lock.lock(); }
+
+void unlock_globals() { g_lock.unlock(); }
 
 std::size_t registered_globals() { return g_count; }
 

@@ -32,4 +32,8 @@ struct GlobalInfo {
 bool describe_global(AppAddr address, GlobalInfo& info);
 std::size_t registered_globals();
 
+// Around fork(): the child must not inherit a lock that another thread holds.
+void lock_globals();
+void unlock_globals();
+
 }  // namespace penumbra::abi

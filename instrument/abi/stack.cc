@@ -78,9 +78,13 @@ void abandon_frames_below(AppAddr sp, AppAddr target) {
   const Stack stack = stack_around(target);
   if (stack.contains(sp)) {
     clear_from(stack, sp, target);
-  } else if (stack.kind == StackKind::kOwn) {
+  } else if (stack.kind == StackKind::kOwn && stack_around(sp).kind == StackKind::kAlternate) {
     clear_from(stack, stack.range.begin, target);
   }
+}
+
+void enter_context(AppAddr stack, std::size_t bytes, AppAddr target) {
+  if (is_active() && stack <= target && target - stack <= bytes) clear(stack, target);
 }
 
 void begin_thread_stack(AppAddr sp) {

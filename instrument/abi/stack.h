@@ -12,6 +12,8 @@
 // zone: signal-safe
 #pragma once
 
+#include <cstddef>
+
 #include "runtime/base/address.h"
 
 namespace penumbra::abi {
@@ -21,8 +23,13 @@ namespace penumbra::abi {
 void abandon_frames(AppAddr sp);
 
 // Control moves from `sp` to `target` (longjmp, setcontext): what lies below the target on its stack is dead, what
-// lies above stays. Frames of another stack than the target's stay too: they may be a suspended coroutine's.
+// lies above stays. Frames of another stack than the target's stay too (they may be a suspended coroutine's), except
+// that a jump off the signal stack leaves the interrupted frames of the thread's own.
 void abandon_frames_below(AppAddr sp, AppAddr target);
+
+// Control enters a context that has [stack, stack + bytes) for its stack (makecontext's uc_stack; may be empty) at
+// `target`: a context that used the same memory before may have left frames there.
+void enter_context(AppAddr stack, std::size_t bytes, AppAddr target);
 
 // A new thread runs at `sp`, or this thread is about to end: nothing below sp, or nothing at all, is in use.
 void begin_thread_stack(AppAddr sp);

@@ -74,6 +74,11 @@ Stack thread_stack() {
 
 }  // namespace
 
+void set_own_stack(AppAddr low) {
+  const AppAddr tp = thread_pointer();
+  if (low < tp) t_own = {StackKind::kOwn, {low, tp}};
+}
+
 Stack own_stack() {
   if (t_own.kind != StackKind::kNone) return t_own;
   // A fork child of another thread has pid and tid alike, but keeps that thread's stack; its own address tells.

@@ -26,5 +26,7 @@ struct Stack {
 Stack stack_around(AppAddr sp);
 // This thread's own stack, also while it runs on another one. kNone where it cannot be told.
 Stack own_stack();
+// The lowest address of this thread's own stack, from someone who knows: spares the look-up.
+void set_own_stack(AppAddr low);
 
 }  // namespace penumbra::abi

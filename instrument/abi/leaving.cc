@@ -1,0 +1,202 @@
+// What happens when compiled frames are left: the C++ half of leaving_x86_64.S.
+//
+// zone: nomalloc
+#include "instrument/abi/leaving.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <ucontext.h>
+
+#include <atomic>
+
+#include "instrument/abi/compiled.h"
+#include "instrument/abi/globals.h"
+#include "instrument/abi/page_pool.h"
+#include "instrument/abi/stack.h"
+#include "instrument/abi/stack_bounds.h"
+#include "runtime/base/check.h"
+#include "runtime/base/export.h"
+#include "runtime/base/locks.h"
+#include "runtime/base/text_buffer.h"
+#include "shadow/address_map.h"
+#include "shadow/poison.h"
+
+namespace penumbra::abi {
+namespace {
+
+// Laid out by LEAVING_SLOT.
+struct Slot {
+  const char* name;
+  std::atomic<void*> next;
+};
+static_assert(sizeof(Slot) == 16);
+
+// Index of the stack pointer in glibc's x86-64 jmp_buf (sysdeps/x86_64/jmpbuf-offsets.h), which glibc mangles.
+constexpr std::size_t kJmpBufStackPointer = 6;
+
+bool has_prefix(const char* name, const char* prefix) {
+  for (; *prefix != 0; ++prefix, ++name) {
+    if (*name != *prefix) return false;
+  }
+  return true;
+}
+
+AppAddr demangle(std::uintptr_t mangled) {
+  std::uintptr_t guard;
+  asm("movq %%fs:0x30, %0" : "=r"(guard));
+  return AppAddr(((mangled >> 17) | (mangled << 47)) ^ guard);
+}
+
+AppAddr target_of(const ucontext_t* context) {
+  return AppAddr(static_cast<std::uintptr_t>(context->uc_mcontext.gregs[REG_RSP]));
+}
+
+// A module loaded with RTLD_LOCAL has its C++ runtime in a scope of its own, where RTLD_NEXT does not look.
+void* find_for_caller(const char* name, const void* caller) {
+  Dl_info module;
+  if (::dladdr(caller, &module) == 0) return nullptr;
+  // RTLD_NOLOAD: only another handle of what is there.
+  void* const handle = ::dlopen(module.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr) return nullptr;
+  void* const found = ::dlsym(handle, name);
+  ::dlclose(handle);
+  return found;
+}
+
+struct ThreadStart {
+  void* (*routine)(void*);
+  void* argument;
+};
+
+constinit Mutex g_lock;
+constinit PagePool<ThreadStart> g_starts;
+
+void leave_thread(void*) { end_thread_stack(); }
+
+// More than thread_main's frame below its frame pointer, and what it calls has returned by then.
+constexpr std::size_t kOwnFrameBytes = 512;
+
+// libc knows exactly, and may allocate to say it: not for a signal handler, but right for a thread that begins.
+void remember_own_stack() {
+  pthread_attr_t attributes;
+  if (::pthread_getattr_np(::pthread_self(), &attributes) != 0) return;
+  void* low = nullptr;
+  std::size_t bytes = 0;
+  if (::pthread_attr_getstack(&attributes, &low, &bytes) == 0) set_own_stack(AppAddr(low));
+  ::pthread_attr_destroy(&attributes);
+}
+
+// The first frame of a thread that may run compiled code. libc's cleanup handlers run on return, pthread_exit and
+// cancellation alike, and before the destructors of thread-specific data.
+void* thread_main(void* box) {
+  ThreadStart* const boxed = static_cast<ThreadStart*>(box);
+  const ThreadStart start = *boxed;
+  {
+    const LockGuard guard(g_lock);
+    g_starts.give(boxed);
+  }
+  remember_own_stack();
+  begin_thread_stack(AppAddr(__builtin_frame_address(0)) - kOwnFrameBytes);
+  void* result;
+  pthread_cleanup_push(leave_thread, nullptr);
+  result = start.routine(start.argument);
+  pthread_cleanup_pop(1);
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+extern Slot __start_penumbra_abi_leaving_slots[] __attribute__((visibility("hidden")));
+extern Slot __stop_penumbra_abi_leaving_slots[] __attribute__((visibility("hidden")));
+
+struct RoutineAndArgument {
+  void* (*routine)(void*);
+  void* argument;
+};
+
+// Finds the next definition of a name. What belongs to the process is kept; what belongs to the caller's module only
+// is looked up each time, because another module may have another one.
+__attribute__((visibility("hidden"))) void* penumbra_abi_resolve(Slot* slot, const void* caller) {
+  const int error = errno;
+  if (void* const next = PENUMBRA_NEXT(slot->name)) {
+    slot->next.store(next, std::memory_order_release);
+    errno = error;
+    return next;
+  }
+  void* const found = find_for_caller(slot->name, caller);
+  errno = error;
+  if (found == nullptr) {
+    FixedTextBuffer<256> line;
+    line.append("no definition of ").append(slot->name).append(" behind ours");
+    check_failed(__FILE__, __LINE__, line.c_str());
+  }
+  return found;
+}
+
+__attribute__((visibility("hidden"))) void penumbra_abi_on_longjmp(const std::uintptr_t* buffer, void*, AppAddr sp) {
+  abandon_frames_below(sp, demangle(buffer[kJmpBufStackPointer]));
+}
+
+__attribute__((visibility("hidden"))) void penumbra_abi_on_throw(void*, void*, AppAddr sp) { abandon_frames(sp); }
+
+__attribute__((visibility("hidden"))) void penumbra_abi_on_setcontext(const ucontext_t* to, void*, AppAddr sp) {
+  enter_context(AppAddr(to->uc_stack.ss_sp), to->uc_stack.ss_size, target_of(to));
+  abandon_frames_below(sp, target_of(to));
+}
+
+__attribute__((visibility("hidden"))) void penumbra_abi_on_swapcontext(void*, const ucontext_t* to, AppAddr sp) {
+  enter_context(AppAddr(to->uc_stack.ss_sp), to->uc_stack.ss_size, target_of(to));
+  abandon_frames_below(sp, target_of(to));
+}
+
+// Asking for another handle of what is there (RTLD_NOLOAD) loads nothing.
+//
+// A throw in another thread at this very moment may look before the module is there; its first registration of
+// globals, report or noreturn call then tells.
+__attribute__((visibility("hidden"))) void penumbra_abi_on_dlopen(void*, int mode) {
+  if ((mode & RTLD_NOLOAD) == 0) expect_new_module();
+}
+
+__attribute__((visibility("hidden"))) void penumbra_abi_on_dlmopen() { expect_new_module(); }
+
+__attribute__((visibility("hidden"))) RoutineAndArgument penumbra_abi_on_pthread_create(void* (*routine)(void*),
+                                                                                        void* argument) {
+  if (!shadow::is_reserved() || !has_compiled_code()) return {routine, argument};
+  const LockGuard guard(g_lock);
+  ThreadStart* const start = g_starts.take();
+  if (start == nullptr) return {routine, argument};
+  *start = {routine, argument};
+  return {thread_main, start};
+}
+
+__attribute__((visibility("hidden"))) long penumbra_abi_after_vfork(AppAddr sp, long result) {
+  if (result < 0) {
+    errno = static_cast<int>(-result);
+    return -1;
+  }
+  begin_thread_stack(sp);
+  return result;
+}
+
+}  // extern "C"
+
+void resolve_leaving() {
+  for (Slot* slot = __start_penumbra_abi_leaving_slots; slot != __stop_penumbra_abi_leaving_slots; ++slot) {
+    if (!has_prefix(slot->name, "__cxa_") && !has_prefix(slot->name, "_Unwind_")) penumbra_abi_resolve(slot, nullptr);
+  }
+}
+
+void fork_prepare() {
+  lock_globals();
+  g_lock.lock();
+}
+
+void fork_done() {
+  g_lock.unlock();
+  unlock_globals();
+}
+
+}  // namespace penumbra::abi

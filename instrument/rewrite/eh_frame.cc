@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <string>
 
 namespace penumbra::rewrite {
 namespace {
@@ -132,31 +133,39 @@ std::optional<Cie> read_cie(const ElfImage& image, std::uint64_t address) {
 
 std::vector<FrameRange> read_frame_ranges(const ElfImage& image) {
   std::vector<FrameRange> ranges;
-  if (image.eh_frame() == 0) return ranges;
+  const std::uint64_t header = image.eh_frame_header();
+  if (header == 0) return ranges;
+  Reader reader(image, header);
+  reader.byte();  // version
+  const std::uint8_t frame_encoding = reader.byte();
+  const std::uint8_t count_encoding = reader.byte();
+  const std::uint8_t table_encoding = reader.byte();
+  // The search table is what unwinders go by; without one, or in a form no linker writes, nothing is known.
+  if (table_encoding != (DW_EH_PE_datarel | DW_EH_PE_sdata4)) return ranges;
+  reader.encoded(frame_encoding);
+  const std::uint64_t count = reader.encoded(count_encoding);
   std::map<std::uint64_t, std::optional<Cie>> cies;
-  Reader reader(image, image.eh_frame());
-  while (image.at(reader.address()).size() >= 4) {
-    const std::uint64_t length = reader.fixed(4);
-    if (length == 0 || length == 0xffffffff) break;
-    const std::uint64_t begin = reader.address();
-    const std::uint64_t cie_distance = reader.fixed(4);
-    if (cie_distance != 0) {
-      const std::uint64_t cie_address = begin - cie_distance;
-      auto known = cies.find(cie_address);
-      if (known == cies.end()) known = cies.emplace(cie_address, read_cie(image, cie_address)).first;
-      if (const std::optional<Cie>& cie = known->second) {
-        FrameRange range;
-        range.begin = reader.encoded(cie->pointer_encoding);
-        range.end = range.begin + reader.encoded(cie->pointer_encoding & 0x0f);
-        range.is_signal_frame = cie->is_signal_frame;
-        if (cie->has_augmentation_size && reader.uleb() != 0 && cie->lsda_encoding != DW_EH_PE_omit) {
-          range.lsda = reader.encoded(cie->lsda_encoding);
-        }
-        if (range.begin < range.end && image.is_code(range.begin) && image.is_code(range.end - 1)) ranges.push_back(range);
-      }
+  for (std::uint64_t n = 0; n < count; ++n) {
+    reader.fixed(4);  // where the function begins; the FDE says it too
+    const std::uint64_t fde_address = header + reader.encoded(DW_EH_PE_sdata4);
+    Reader fde(image, fde_address);
+    const std::uint64_t length = fde.fixed(4);
+    const std::uint64_t id_address = fde.address();
+    const std::uint64_t cie_distance = fde.fixed(4);
+    if (length == 0 || length == 0xffffffff || cie_distance == 0) continue;
+    const std::uint64_t cie_address = id_address - cie_distance;
+    auto known = cies.find(cie_address);
+    if (known == cies.end()) known = cies.emplace(cie_address, read_cie(image, cie_address)).first;
+    const std::optional<Cie>& cie = known->second;
+    if (!cie) continue;
+    FrameRange range;
+    range.begin = fde.encoded(cie->pointer_encoding);
+    range.end = range.begin + fde.encoded(cie->pointer_encoding & 0x0f);
+    range.is_signal_frame = cie->is_signal_frame;
+    if (cie->has_augmentation_size && fde.uleb() != 0 && cie->lsda_encoding != DW_EH_PE_omit) {
+      range.lsda = fde.encoded(cie->lsda_encoding);
     }
-    reader = Reader(image, begin);
-    reader.advance(length);
+    if (range.begin < range.end && image.is_code(range.begin) && image.is_code(range.end - 1)) ranges.push_back(range);
   }
   std::ranges::stable_sort(ranges, {}, &FrameRange::begin);
   std::vector<FrameRange> disjoint;

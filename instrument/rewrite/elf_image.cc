@@ -20,9 +20,6 @@ std::uint64_t little_endian(std::span<const std::uint8_t> bytes, unsigned count)
   return value;
 }
 
-// Only the encodings that linkers put into .eh_frame_hdr for the pointer to .eh_frame: pc-relative, 4 bytes.
-constexpr std::uint8_t kPcRelativeSigned4 = 0x1b;
-
 }  // namespace
 
 ElfImage::ElfImage(const std::string& path) : path_(path) {
@@ -75,7 +72,6 @@ void ElfImage::read_segments() {
   is_position_independent_ = header.e_type == ET_DYN;
   entry_ = header.e_entry;
   if (header.e_phentsize != sizeof(Elf64_Phdr)) fail("has program headers of a strange size", header.e_phoff);
-  std::uint64_t eh_frame_header = 0;
   for (const Elf64_Phdr& ph : table<Elf64_Phdr>(header.e_phoff, header.e_phnum, "the program header table")) {
     if (ph.p_type == PT_LOAD && ph.p_memsz != 0) {
       if (ph.p_vaddr + ph.p_memsz < ph.p_vaddr) fail("has a segment that wraps around", ph.p_offset);
@@ -90,7 +86,7 @@ void ElfImage::read_segments() {
       dynamic_ = ph.p_vaddr;
       dynamic_bytes_ = ph.p_filesz;
     } else if (ph.p_type == PT_GNU_EH_FRAME) {
-      eh_frame_header = ph.p_vaddr;
+      eh_frame_header_ = ph.p_vaddr;
     } else if (ph.p_type == PT_NOTE) {
       const auto notes = file_range(ph.p_offset, ph.p_filesz, "a note segment");
       for (std::size_t at = 0; at + sizeof(Elf64_Nhdr) <= notes.size();) {
@@ -109,13 +105,6 @@ void ElfImage::read_segments() {
   }
   if (segments_.empty()) fail("has nothing to load", header.e_phoff);
   std::ranges::sort(segments_, {}, &Segment::address);
-  if (eh_frame_header != 0) {
-    const auto bytes = at(eh_frame_header);
-    if (bytes.size() >= 8 && bytes[0] == 1 && bytes[1] == kPcRelativeSigned4) {
-      eh_frame_ = eh_frame_header + 4 +
-                  static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(little_endian(bytes.subspan(4), 4))});
-    }
-  }
 }
 
 std::span<const std::uint8_t> ElfImage::at(std::uint64_t address) const {
@@ -155,7 +144,8 @@ std::string_view ElfImage::name_at(std::span<const std::uint8_t> names, std::uin
   return {begin, strnlen(begin, names.size() - offset)};
 }
 
-void ElfImage::add_symbols(std::span<const std::uint8_t> symbols, std::span<const std::uint8_t> names) {
+void ElfImage::add_symbols(std::span<const std::uint8_t> symbols, std::span<const std::uint8_t> names,
+                           bool are_dynamic) {
   for (std::size_t i = 0; i + sizeof(Elf64_Sym) <= symbols.size(); i += sizeof(Elf64_Sym)) {
     Elf64_Sym s;
     std::memcpy(&s, symbols.data() + i, sizeof s);
@@ -164,7 +154,7 @@ void ElfImage::add_symbols(std::span<const std::uint8_t> symbols, std::span<cons
     if (s.st_shndx == SHN_UNDEF) {
       if (!name.empty()) undefined_.push_back(name);
     } else if (type == STT_FUNC || type == STT_GNU_IFUNC || (type == STT_NOTYPE && is_code(s.st_value))) {
-      symbols_.push_back({name, s.st_value, s.st_size, type != STT_NOTYPE, type == STT_GNU_IFUNC});
+      symbols_.push_back({name, s.st_value, s.st_size, type != STT_NOTYPE, type == STT_GNU_IFUNC, are_dynamic});
     }
   }
 }
@@ -179,7 +169,7 @@ void ElfImage::read_sections() {
     if (section.sh_link >= sections.size()) fail("has a symbol table without names", section.sh_offset);
     const Elf64_Shdr& names = sections[section.sh_link];
     add_symbols(file_range(section.sh_offset, section.sh_size, "a symbol table"),
-                file_range(names.sh_offset, names.sh_size, "a string table"));
+                file_range(names.sh_offset, names.sh_size, "a string table"), section.sh_type == SHT_DYNSYM);
   }
 }
 
@@ -222,7 +212,9 @@ std::vector<std::uint64_t> ElfImage::code_pointers() const {
   add(entry_);
   for (const std::uint64_t a : named_pointers_) add(a);
   for (const auto& [place, addend] : relative_) add(addend);
-  for (const Symbol& symbol : symbols_) add(symbol.address);
+  for (const Symbol& symbol : symbols_) {
+    if (symbol.is_dynamic) add(symbol.address);
+  }
   // Every aligned word of data that could be one: it errs toward more entries, which cost a jump each.
   for (const Segment& segment : segments_) {
     if (segment.is_executable) continue;

@@ -42,6 +42,7 @@ struct Symbol {
   std::uint64_t bytes = 0;
   bool is_function = false;  // STT_FUNC or STT_GNU_IFUNC
   bool is_ifunc = false;
+  bool is_dynamic = false;  // other modules may call it
 };
 
 class ElfImage {
@@ -76,10 +77,11 @@ class ElfImage {
   // Undefined symbols by name, sorted.
   const std::vector<std::string_view>& undefined() const { return undefined_; }
 
-  // Address of .eh_frame as PT_GNU_EH_FRAME names it, and its begin there; 0 when there is none.
-  std::uint64_t eh_frame() const { return eh_frame_; }
+  // Address of .eh_frame_hdr (PT_GNU_EH_FRAME), 0 when there is none.
+  std::uint64_t eh_frame_header() const { return eh_frame_header_; }
 
-  // Sorted, unique addresses in code that data, relocations, symbols, or the entry point name. Text is not scanned here.
+  // Sorted, unique addresses in code that data, relocations, dynamic symbols, or the entry point name. Neither text nor
+  // .symtab is looked at here.
   std::vector<std::uint64_t> code_pointers() const;
 
  private:
@@ -90,7 +92,7 @@ class ElfImage {
   void read_segments();
   void read_sections();
   void read_dynamic();
-  void add_symbols(std::span<const std::uint8_t> symbols, std::span<const std::uint8_t> names);
+  void add_symbols(std::span<const std::uint8_t> symbols, std::span<const std::uint8_t> names, bool are_dynamic);
   std::string_view name_at(std::span<const std::uint8_t> names, std::uint64_t offset) const;
 
   std::string path_;
@@ -104,7 +106,7 @@ class ElfImage {
   std::uint64_t entry_ = 0;
   std::uint64_t dynamic_ = 0;
   std::uint64_t dynamic_bytes_ = 0;
-  std::uint64_t eh_frame_ = 0;
+  std::uint64_t eh_frame_header_ = 0;
   bool is_position_independent_ = false;
   bool has_text_relocations_ = false;
 };

@@ -139,6 +139,13 @@ std::uint32_t Program::block_at(std::uint64_t address) const {
   return block != kNone && blocks_[block].first == instruction ? block : kNone;
 }
 
+std::vector<std::uint32_t> Program::pad_owners(std::uint64_t pad) const {
+  std::vector<std::uint32_t> owners;
+  auto it = std::ranges::lower_bound(pads_, pad, {}, &std::pair<std::uint64_t, std::uint32_t>::first);
+  for (; it != pads_.end() && it->first == pad; ++it) owners.push_back(it->second);
+  return owners;
+}
+
 void Program::add_entry(std::uint64_t address, Entry why) {
   const std::uint32_t instruction = instruction_at(address);
   if (instruction != kNone) entry_at_[instruction] |= why;
@@ -149,11 +156,21 @@ void Program::find_pointers() {
   const auto name = [&](std::uint64_t address) {
     const std::uint32_t f = function_at(address);
     if (f == kNone) return;
-    add_entry(address, functions_[f].range.begin == address ? kEntryFunction : kEntryPointer);
+    const bool is_begin = functions_[f].range.begin == address;
+    add_entry(address, is_begin ? kEntryFunction : kEntryPointer);
+    functions_[f].has_unknown_callers |= is_begin;
   };
   for (const std::uint64_t address : image_.code_pointers()) name(address);
+  for (const Symbol& symbol : image_.symbols()) {
+    // A local symbol is no caller, but a debugger's breakpoint or a profiler may still name it.
+    const std::uint32_t f = function_at(symbol.address);
+    if (f != kNone && functions_[f].range.begin == symbol.address) add_entry(symbol.address, kEntryFunction);
+  }
   for (const Function& function : functions_) {
-    for (const std::uint64_t pad : landing_pads(image_, function.range)) add_entry(pad, kEntryLandingPad);
+    for (const std::uint64_t pad : landing_pads(image_, function.range)) {
+      add_entry(pad, kEntryLandingPad);
+      pads_.emplace_back(pad, static_cast<std::uint32_t>(&function - functions_.data()));
+    }
     for (std::uint32_t i = function.first; i < function.first + function.count; ++i) {
       const Form& f = form(i);
       if (f.is_wide_address) {
@@ -178,6 +195,7 @@ void Program::find_pointers() {
       }
     }
   }
+  std::ranges::sort(pads_);
   std::ranges::sort(named_data_);
   named_data_.erase(std::unique(named_data_.begin(), named_data_.end()), named_data_.end());
 }

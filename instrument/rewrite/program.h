@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "instrument/rewrite/decoder.h"
@@ -55,6 +56,7 @@ struct Function {
   std::uint32_t first_block = 0;
   std::uint32_t block_count = 0;
   Doubt doubt = Doubt::kNone;       // of the first instruction that is not believed
+  bool has_unknown_callers = false;  // something other than a direct call or jump seen here names its begin
   bool has_unresolved_jump = false;  // an indirect jump of which no table was found: patches are restricted
 };
 
@@ -100,6 +102,9 @@ class Program {
   std::uint32_t block_of(std::uint32_t instruction) const;
   std::uint32_t block_at(std::uint64_t address) const;  // of the instruction that begins here, if it leads a block
 
+  // Functions whose exception tables name this landing pad.
+  std::vector<std::uint32_t> pad_owners(std::uint64_t pad) const;
+
   // Checks I1..I4 anew; throws std::logic_error with the claim that does not hold.
   void validate() const;
 
@@ -123,6 +128,7 @@ class Program {
   std::vector<std::uint32_t> number_at_;    // by text offset: instruction + 1, 0 where none begins
   std::vector<std::uint8_t> entry_at_;      // by instruction: Entry bits
   std::vector<std::uint64_t> named_data_;   // addresses of data that code names: where one table must end
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> pads_;  // landing pad, function of its table: sorted
   std::vector<Function> functions_;
   std::vector<Block> blocks_;
   std::vector<std::uint32_t> edges_;

@@ -54,7 +54,6 @@ RegionAllocator<region::NoShadow>* plain_regions() {
       errno = made.error();
       return nullptr;
     }
-    g_plain.set_late_fault_hook(raise_late);
   }
   return &g_plain;
 }
@@ -89,6 +88,12 @@ void free_area(const void* area, const CodeContext& caller, const char* function
       [&](auto& regions) { return regions.free(AppAddr(area), record_stack(caller), AreaKind::kVmalloc); },
       FreeVerdict::kForeign);
   if (verdict != FreeVerdict::kFreed) raise_bad_free(verdict, AppAddr(area), caller, function);
+}
+
+template <class Regions>
+void free_late(Regions& regions, AppAddr area, const CodeContext& caller) {
+  regions.set_late_fault_hook(raise_late);
+  regions.free_from_signal(area, record_stack(caller), caller, AreaKind::kVmalloc);
 }
 
 void* reallocate(const void* area, std::size_t size, const CodeContext& caller) {
@@ -157,8 +162,6 @@ penumbra_stats collect() {
 
 }  // namespace
 
-void init_vmalloc_api() { region::process_regions().set_late_fault_hook(raise_late); }
-
 void append_vmalloc_stats(TextBuffer& out) {
   const penumbra_stats all = collect();
   for (const Line& line : kLines) {
@@ -223,11 +226,9 @@ PENUMBRA_EXPORT void penumbra_vfree_atomic(const void* area) {
   if (area == nullptr) return;
   const penumbra::CodeContext caller = PENUMBRA_CALLER();
   if (penumbra::region::is_initialized()) {
-    penumbra::region::process_regions().free_from_signal(AppAddr(area), penumbra::runtime::record_stack(caller),
-                                                         caller, penumbra::region::AreaKind::kVmalloc);
+    penumbra::runtime::free_late(penumbra::region::process_regions(), AppAddr(area), caller);
   } else if (penumbra::runtime::g_plain.is_initialized()) {
-    penumbra::runtime::g_plain.free_from_signal(AppAddr(area), penumbra::kNoStack, caller,
-                                                penumbra::region::AreaKind::kVmalloc);
+    penumbra::runtime::free_late(penumbra::runtime::g_plain, AppAddr(area), caller);
   }
 }
 

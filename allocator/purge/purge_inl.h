@@ -336,6 +336,11 @@ void RegionAllocator<Shadow>::purge_all() {
     if (after >= before) break;  // the kernel refuses, or takers are faster
     before = after;
   }
+#if PENUMBRA_VALIDATE >= 1
+  for (unsigned n = 0; n <= node_count_; ++n) nodes_[n].lock.lock();
+  validate_locked();
+  for (unsigned n = 0; n <= node_count_; ++n) nodes_[n].lock.unlock();
+#endif
 }
 
 }  // namespace penumbra::region

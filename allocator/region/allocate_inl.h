@@ -120,6 +120,9 @@ void RegionAllocator<Shadow>::publish(Record& r, const Request& request) {
     shadow_.allow(interior.end, request.bytes - before, bytes_of(r.pages) - before);
   }
   r.state.store(RecordState::kLive, std::memory_order_release);
+#if PENUMBRA_VALIDATE >= 2
+  validate_area_shadow(r);
+#endif
 }
 
 template <class Shadow>
@@ -219,10 +222,12 @@ bool RegionAllocator<Shadow>::add_zone_run(unsigned number, std::uint32_t zones)
     if (!global().unused.ensure(records_, 2) || !global().free.find(pages, kZonePages, origin(), page)) return false;
     global().free.carve(page, pages, global().unused);
     h = global().unused.pop(records_);
+    zones_in_hand_.fetch_add(1, std::memory_order_relaxed);
   }
   if (!guards_.open_zones(address_of(page), bytes_of(pages))) {
     LockGuard guard(global().lock);
     global().free.insert(h, page, pages, global().unused);
+    zones_in_hand_.fetch_sub(1, std::memory_order_relaxed);
     return false;
   }
   for (std::uint32_t z = 0; z < zones; ++z) index_.set_by_page((page >> kZonePagesShift) + z);
@@ -230,6 +235,7 @@ bool RegionAllocator<Shadow>::add_zone_run(unsigned number, std::uint32_t zones)
   LockGuard guard(node.lock);
   node.zones += zones;
   node.free.insert(h, page, pages, node.unused);
+  zones_in_hand_.fetch_sub(1, std::memory_order_relaxed);
   return true;
 }
 

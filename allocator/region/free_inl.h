@@ -13,13 +13,15 @@ namespace penumbra::region {
 template <class Shadow>
 FreeVerdict RegionAllocator<Shadow>::free(AppAddr begin, StackId stack) {
   Handle h = kNoHandle;
-  return finish_free(claim(begin, RecordState::kFreed, [](AreaKind) { return true; }, h), h, stack);
+  const FreeVerdict verdict = claim(begin, RecordState::kFreed, [](AreaKind) { return true; }, h);
+  return finish_free(verdict, h, stack);
 }
 
 template <class Shadow>
 FreeVerdict RegionAllocator<Shadow>::free(AppAddr begin, StackId stack, AreaKind kind) {
   Handle h = kNoHandle;
-  return finish_free(claim(begin, RecordState::kFreed, [kind](AreaKind k) { return k == kind; }, h), h, stack);
+  const FreeVerdict verdict = claim(begin, RecordState::kFreed, [kind](AreaKind k) { return k == kind; }, h);
+  return finish_free(verdict, h, stack);
 }
 
 template <class Shadow>
@@ -97,6 +99,9 @@ void RegionAllocator<Shadow>::retire(Record& r, Handle h) {
     }
     shadow_.forbid_sparse(interior.begin, interior.bytes());
   }
+#if PENUMBRA_VALIDATE >= 2
+  validate_area_shadow(r);
+#endif
   Node& node = nodes_[r.node];
   std::uint32_t unreported = 0;
   node.lock.lock();

@@ -35,6 +35,12 @@ class FreeTree {
   // leaves two ranges); a record that is no longer needed is pushed there.
   void carve(std::uint32_t page, std::uint32_t pages, RecordCache& spare);
 
+  // End of the range that holds this page, or 0 where none does.
+  std::uint32_t end_of_range_at(std::uint32_t page) const {
+    const Handle h = range_holding(page);
+    return h != kNoHandle && page - at(h).page < at(h).pages ? at(h).page + at(h).pages : 0;
+  }
+
   // Calls visit(page, pages) in ascending order.
   template <class Visit>
   void for_each(Visit visit) const {

@@ -211,10 +211,24 @@ class RegionAllocator {
   bool return_zone_locked(unsigned number);
   std::uint64_t retained_pages() const;
 
-  // validate_inl.h
+  // fork_inl.h
   void lock_all();
   void unlock_all();
-  void validate_locked();
+
+  // validate_inl.h
+  struct Piece {
+    Handle area = kNoHandle;            // or
+    const Node* free_in = nullptr;      // or neither: a zone run between two owners
+    std::uint32_t end = 0;
+  };
+  Piece piece_at(std::uint32_t page) const;
+  void validate_locked() const;
+  void validate_area(const Record& r, Handle h) const;
+  void validate_area_shadow(const Record& r) const;
+  void validate_units() const;
+  void validate_counters() const;
+  void validate_mappings() const;
+  void validate_mapping(AppRange range, bool is_accessible) const;
 
   AppRange span_{};
   Shadow shadow_;
@@ -240,6 +254,7 @@ class RegionAllocator {
   std::atomic<std::uint64_t> request_seq_{0};
   std::atomic<LateFaultHook> late_fault_hook_{nullptr};
   std::atomic<std::uint64_t> lost_late_faults_{0};
+  std::atomic<std::uint32_t> zones_in_hand_{0};  // runs taken from the global node that no node has yet
   LateSlot late_[kLateSlots]{};
 
   // Under the purge mutex.

@@ -16,7 +16,9 @@
 #include "runtime/base/text_buffer.h"
 #include "runtime/process/exec.h"
 #include "runtime/report/exit_status.h"
+#include "runtime/report/helper_process.h"
 #include "runtime/report/report.h"
+#include "runtime/report/symbolizer.h"
 #include "runtime/stacks/stacks.h"
 #include "shadow/address_map.h"
 
@@ -115,7 +117,8 @@ Stage bring_up(char** envp) {
     abi::require_shadow_for_compiled_code();
     return Stage::kAside;
   }
-  report::init_reports(options, report_sources(), nullptr);
+  if (options.symbolize) report::find_helper();
+  report::init_reports(options, report_sources(), options.symbolize ? report::symbolize : nullptr);
   report::arm_exit_handler(report::say_repeats);
   abi::start();
   libc::init(options, {});

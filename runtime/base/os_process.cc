@@ -109,17 +109,17 @@ Result futex_wait_for(std::atomic<std::uint32_t>* word, std::uint32_t expected, 
 
 bool thread_exists(int pid, int tid) { return Result(raw_syscall(SYS_tgkill, pid, tid, 0)).error() != ESRCH; }
 
-void exit_now(int status) {
-  for (;;) raw_syscall(SYS_exit_group, status);
+void default_signal(int signal) {
+  const KernelSigaction by_default{};
+  raw_syscall(SYS_rt_sigaction, signal, as_long(&by_default), 0, sizeof(SignalSet));
 }
 
 void abort_now() {
   block_signals(~SignalSet{0});
-  const KernelSigaction by_default{};
-  raw_syscall(SYS_rt_sigaction, SIGABRT, as_long(&by_default), 0, sizeof(SignalSet));
+  default_signal(SIGABRT);
   raw_syscall(SYS_tgkill, getpid(), gettid(), SIGABRT);
   restore_signals(~signal_bit(SIGABRT));
-  exit_now(127);  // reached only where the kernel refuses to send, as in some sandboxes
+  exit_process(127);  // reached only where the kernel refuses to send, as in some sandboxes
 }
 
 }  // namespace penumbra::os

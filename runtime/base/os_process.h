@@ -49,8 +49,8 @@ Result futex_wait_for(std::atomic<std::uint32_t>* word, std::uint32_t expected, 
 // Is there a thread `tid` in process `pid` that a signal would reach?
 bool thread_exists(int pid, int tid);
 
-// Ends the process at once: no destructor, no atexit handler, no flush.
-[[noreturn]] void exit_now(int status);
+// Sets a signal's disposition to its default, by the system call.
+void default_signal(int signal);
 // Ends it by SIGABRT's default action, whatever handler or mask the program has.
 [[noreturn]] void abort_now();
 

@@ -5,8 +5,12 @@
 namespace penumbra::report {
 namespace {
 
-// Parsers stop at the first other character; compilers append `.isra.0`, `.cold` and the like after a dot, which
-// they know.
+bool same_text(const char* a, const char* b) {
+  return a != nullptr && b != nullptr && raw_compare(a, b, raw_length(a) + 1) == 0;
+}
+
+}  // namespace
+
 bool is_plain_symbol(const char* name) {
   for (const char* p = name; *p != '\0'; ++p) {
     const bool letter = (*p | 0x20) >= 'a' && (*p | 0x20) <= 'z';
@@ -15,12 +19,6 @@ bool is_plain_symbol(const char* name) {
   }
   return name[0] != '\0' && name[0] != '.';
 }
-
-bool same_text(const char* a, const char* b) {
-  return a != nullptr && b != nullptr && raw_compare(a, b, raw_length(a) + 1) == 0;
-}
-
-}  // namespace
 
 void NameTable::clear() {
   count_ = 0;

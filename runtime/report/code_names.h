@@ -71,6 +71,9 @@ class NameTable {
   std::size_t pool_used_ = 0;
 };
 
+// Letters, digits, underscores, and the dots of compiler suffixes (`.isra.0`): what parsers of reports accept.
+bool is_plain_symbol(const char* name);
+
 // "main+0x1b/0x80 [prog]", as the kernel's %pS; an address outside modules is 0x1234.
 void append_place(TextBuffer& out, const CodeName& name);
 // One line of a stack: " [<000055d0a1b2c3d4>] main+0x1b/0x80 [prog] main src/prog.c:12", or, where there is no

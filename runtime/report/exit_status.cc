@@ -30,13 +30,13 @@ void end_last(int status, void*) {
   if (final_status(status) == status) return;
   // What exit() does between its last handler and the end.
   fcloseall();
-  os::exit_now(final_status(status));
+  os::exit_process(final_status(status));
 }
 
 void end_quick(void*) {
   if (g_before_end != nullptr) g_before_end();
   // The handler is not told the status; only a changed one matters here.
-  if (has_reported() && g_exitcode.load(std::memory_order_relaxed) != 0) os::exit_now(final_status(0));
+  if (has_reported() && g_exitcode.load(std::memory_order_relaxed) != 0) os::exit_process(final_status(0));
 }
 
 }  // namespace
@@ -79,13 +79,13 @@ int final_status(int status) {
 
 void end_now(int status) {
   if (g_before_end != nullptr) g_before_end();
-  os::exit_now(final_status(status));
+  os::exit_process(final_status(status));
 }
 
 void end_in_panic() {
   const int exitcode = g_exitcode.load(std::memory_order_relaxed);
   if (exitcode == 0) os::abort_now();
-  os::exit_now(exitcode);
+  os::exit_process(exitcode);
 }
 
 }  // namespace penumbra::report

@@ -19,6 +19,7 @@
 #include "runtime/report/helper_process.h"
 #include "runtime/report/report.h"
 #include "runtime/report/symbolizer.h"
+#include "runtime/signals/signals.h"
 #include "runtime/stacks/stacks.h"
 #include "shadow/address_map.h"
 
@@ -120,6 +121,7 @@ Stage bring_up(char** envp) {
   if (options.symbolize) report::find_helper();
   report::init_reports(options, report_sources(), options.symbolize ? report::symbolize : nullptr);
   report::arm_exit_handler(report::say_repeats);
+  signals::init(report_sources().in_span);
   abi::start();
   libc::init(options, {});
   return Stage::kReady;

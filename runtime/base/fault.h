@@ -41,6 +41,8 @@ struct Fault {
   CodeContext context;             // where: unwinding starts here
   const char* function = nullptr;  // libc or API entry point that found it ("memcpy"), else null
   const void* ucontext = nullptr;  // ucontext_t* when found in a signal handler; all registers are there
+  int signal = 0;                  // of kWildAccess: SIGSEGV or SIGBUS
+  bool address_known = true;       // false for a general protection fault whose operand could not be worked out
 };
 
 using FaultHook = void (*)(const Fault&);

@@ -92,7 +92,7 @@ void append_access(TextBuffer& out, const ReportInput& input) {
     if (s.fault.size != 0) out.append(" of size ").dec(s.fault.size);
     out.append(" at addr ");
   }
-  if (s.address_known) {
+  if (s.fault.address_known) {
     append_address(out, s.fault.addr);
   } else {
     out.append("unknown");
@@ -132,7 +132,7 @@ void append_details(TextBuffer& out, const ReportInput& input) {
       break;
     case FaultKind::kWildAccess:
       // A check's own look at the shadow, or a use of it by the program: the address that this byte stands for.
-      if (s.address_known && fault.addr.value >= shadow::kShadowOffset && fault.addr.value < kUserAddressEnd &&
+      if (s.fault.address_known && fault.addr.value >= shadow::kShadowOffset && fault.addr.value < kUserAddressEnd &&
           !shadow::has_shadow(fault.addr)) {
         const AppAddr original = shadow::app_of(ShadowAddr(fault.addr.value));
         out.append("KASAN: ").append(original.value < kPageSize ? "null-ptr-deref"
@@ -249,7 +249,7 @@ void append_frame_objects(TextBuffer& out, const ReportInput& input) {
 // KASAN shows shadow only where the address has some that means anything.
 bool shows_memory_state(const ReportInput& input) {
   return input.snapshot->fault.kind != FaultKind::kWildAccess ||
-         (input.snapshot->in_span && input.snapshot->address_known);
+         (input.snapshot->in_span && input.snapshot->fault.address_known);
 }
 
 void append_memory_state(TextBuffer& out, const ReportInput& input) {

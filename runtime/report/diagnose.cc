@@ -1,5 +1,7 @@
 #include "runtime/report/diagnose.h"
 
+#include <signal.h>
+
 namespace penumbra::report {
 namespace {
 
@@ -60,11 +62,11 @@ BugClass class_of_tag(const Snapshot& s, std::uint8_t value) {
 }
 
 BugClass class_of_wild(const Snapshot& s, AppAddr a) {
-  if (!s.address_known) return BugClass::kWildMemoryAccess;
+  if (!s.fault.address_known) return BugClass::kWildMemoryAccess;
   if (a.value < kPageSize) return BugClass::kNullPtrDeref;
   if (!shadow::has_shadow(a)) return BugClass::kWildMemoryAccess;
-  if (s.signal == SignalKind::kBus) return BugClass::kBusError;
-  if (s.signal == SignalKind::kSegv && s.stack_pointer != 0 && !s.on_stack &&
+  if (s.fault.signal == SIGBUS) return BugClass::kBusError;
+  if (s.fault.signal == SIGSEGV && s.stack_pointer != 0 && !s.on_stack &&
       a.value - s.stack_pointer + kOverflowReach < 2 * kOverflowReach) {
     return BugClass::kStackOverflow;
   }
@@ -94,7 +96,7 @@ Access access_of(const Snapshot& s) {
     case FaultKind::kSizeMismatch:
     case FaultKind::kCorruptHeader: return Access::kFree;
     case FaultKind::kWildAccess:
-      if (!s.address_known) return Access::kUnknown;
+      if (!s.fault.address_known) return Access::kUnknown;
       break;
     case FaultKind::kBadAccess:
     case FaultKind::kWrappedAccess:
@@ -169,7 +171,7 @@ Diagnosis diagnose(const Snapshot& s) {
     case FaultKind::kCorruptHeader: d.bug_class = BugClass::kSlabCorruption; break;
     case FaultKind::kOverlap: d.bug_class = BugClass::kParamOverlap; break;
     case FaultKind::kWildAccess:
-      d.bug_class = s.in_span && s.address_known ? class_of_area(s) : class_of_wild(s, s.fault.addr);
+      d.bug_class = s.in_span && s.fault.address_known ? class_of_area(s) : class_of_wild(s, s.fault.addr);
       break;
   }
 

@@ -67,9 +67,6 @@ struct GlobalInfo {
   char file[256] = {};  // the translation unit, empty where unknown
 };
 
-// Why the processor stopped, for faults that a signal brought.
-enum class SignalKind : std::uint8_t { kNone, kSegv, kBus };
-
 struct Snapshot {
   Fault fault;
   ShadowRows rows;
@@ -82,8 +79,6 @@ struct Snapshot {
   StackFrameInfo frame;
   bool has_global = false;
   GlobalInfo global;
-  SignalKind signal = SignalKind::kNone;
-  bool address_known = true;       // false for a general protection fault whose operand could not be worked out
   std::uintptr_t stack_pointer = 0;  // where a signal interrupted, else 0
   bool on_stack = false;           // the address lies in the mapping that the stack pointer points into
   int task = 0;                    // thread id

@@ -116,7 +116,8 @@ void report_locked(const Fault& fault, bool counts) {
     write_out(g_text.data(), g_text.size());
   }
   if (!g_is_new) return;
-  if (counts) mark_reported();
+  if (!counts) return;
+  mark_reported();
   if (ends_process(g_input.diagnosis)) end_in_panic();
 }
 

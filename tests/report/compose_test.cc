@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
 #include <algorithm>
 #include <memory>
 #include <regex>
@@ -265,7 +267,7 @@ TEST_F(ComposeTest, AStackFrameListsItsObjects) {
 TEST_F(ComposeTest, AWildAccessShowsNoMemoryState) {
   shadow_around(AppAddr(std::uintptr_t{0x410}), 0);
   s_.fault.kind = FaultKind::kWildAccess;
-  s_.signal = SignalKind::kSegv;
+  s_.fault.signal = SIGSEGV;
   EXPECT_TRUE(has("BUG: KASAN: null-ptr-deref in"));
   EXPECT_TRUE(has("Read at addr 0000000000000410 by task"));
   EXPECT_EQ(text().find("Memory state"), std::string::npos);
@@ -273,15 +275,15 @@ TEST_F(ComposeTest, AWildAccessShowsNoMemoryState) {
 
 TEST_F(ComposeTest, AFaultInTheShadowNamesTheAddressThatWasMeant) {
   s_.fault.kind = FaultKind::kWildAccess;
-  s_.signal = SignalKind::kSegv;
+  s_.fault.signal = SIGSEGV;
   s_.fault.addr = AppAddr(shadow::shadow_of(AppAddr(std::uintptr_t{0x10000000000})).value);
   EXPECT_TRUE(has("KASAN: maybe wild-memory-access in range [0x0000010000000000-0x0000010000000007]\n"));
 }
 
 TEST_F(ComposeTest, AnUnknownOperandIsSaid) {
   s_.fault.kind = FaultKind::kWildAccess;
-  s_.signal = SignalKind::kSegv;
-  s_.address_known = false;
+  s_.fault.signal = SIGSEGV;
+  s_.fault.address_known = false;
   EXPECT_TRUE(has("BUG: KASAN: wild-memory-access in"));
   EXPECT_TRUE(has("Access at addr unknown by task"));
 }

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
 #include <string>
 
 namespace penumbra::report {
@@ -56,7 +58,7 @@ Snapshot signal_fault(AppAddr at) {
   Snapshot s;
   s.fault.kind = FaultKind::kWildAccess;
   s.fault.addr = at;
-  s.signal = SignalKind::kSegv;
+  s.fault.signal = SIGSEGV;
   return s;
 }
 
@@ -200,11 +202,11 @@ TEST(Diagnose, ASignalIsClassifiedAsTheNonCanonicalHookDoes) {
   EXPECT_EQ(word(signal_fault(AppAddr(std::uintptr_t{0x10000000000}))), "wild-memory-access") << "our own shadow";
   EXPECT_EQ(word(signal_fault(AppAddr(std::uintptr_t{0x700000000000}))), "user-memory-access");
   Snapshot s = signal_fault(AppAddr());
-  s.address_known = false;
+  s.fault.address_known = false;
   EXPECT_EQ(word(s), "wild-memory-access") << "a general protection fault says no address";
   EXPECT_EQ(diagnose(s).access, Access::kUnknown);
   s = signal_fault(AppAddr(std::uintptr_t{0x700000000000}));
-  s.signal = SignalKind::kBus;
+  s.fault.signal = SIGBUS;
   EXPECT_EQ(word(s), "bus-error");
 }
 

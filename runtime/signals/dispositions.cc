@@ -1,0 +1,108 @@
+#include "runtime/signals/dispositions.h"
+
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "runtime/base/config.h"
+#include "runtime/signals/fault_handler.h"
+
+namespace penumbra::signals {
+namespace {
+
+// Changed by us on the way to the kernel; a slot remembers what the program said.
+constexpr int kKeptFlags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
+
+// Two words would tear; flags of one slot fit beside the 47 bits of a handler's address.
+constexpr unsigned kFlagsShift = 48;
+constexpr std::uint64_t kUsed = std::uint64_t{1} << 63;
+
+constinit std::array<std::atomic<std::uint64_t>, kSlots> g_slots{};
+
+using Thunk = void (*)(int, siginfo_t*, void*);
+
+template <std::size_t Slot>
+void thunk(int signal, siginfo_t* info, void* context) {
+  handle_fault(Slot, signal, info, context);
+}
+
+template <std::size_t... Slot>
+constexpr std::array<Thunk, sizeof...(Slot)> make_thunks(std::index_sequence<Slot...>) {
+  return {thunk<Slot>...};
+}
+
+constinit const std::array<Thunk, kSlots> kThunks = make_thunks(std::make_index_sequence<kSlots>());
+
+constexpr std::uint64_t kUntouchedBit = 8;
+
+std::uint64_t pack(const struct sigaction& wanted) {
+  std::uint64_t bits = 0;
+  if ((wanted.sa_flags & SA_SIGINFO) != 0) bits |= 1;
+  if ((wanted.sa_flags & SA_ONSTACK) != 0) bits |= 2;
+  if ((wanted.sa_flags & SA_RESETHAND) != 0) bits |= 4;
+  return kUsed | bits << kFlagsShift | reinterpret_cast<std::uintptr_t>(wanted.sa_handler);
+}
+
+Disposition unpack(std::uint64_t slot) {
+  const std::uint64_t bits = slot >> kFlagsShift;
+  Disposition disposition;
+  disposition.is_untouched = (bits & kUntouchedBit) != 0;
+  disposition.handler = slot & ((std::uint64_t{1} << kFlagsShift) - 1);
+  if ((bits & 1) != 0) disposition.flags |= SA_SIGINFO;
+  if ((bits & 2) != 0) disposition.flags |= SA_ONSTACK;
+  if ((bits & 4) != 0) disposition.flags |= static_cast<int>(SA_RESETHAND);
+  return disposition;
+}
+
+// kSlots when none is left.
+std::size_t slot_for(std::uint64_t value) {
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    std::uint64_t seen = g_slots[i].load(std::memory_order_acquire);
+    if (seen == 0 && g_slots[i].compare_exchange_strong(seen, value, std::memory_order_acq_rel)) return i;
+    if (seen == value) return i;
+  }
+  return kSlots;
+}
+
+}  // namespace
+
+bool is_watched(int signal) { return signal == SIGSEGV || signal == SIGBUS; }
+
+struct sigaction to_kernel(const struct sigaction& wanted) {
+  if (wanted.sa_handler == SIG_IGN || reinterpret_cast<std::uintptr_t>(wanted.sa_handler) >= kUserAddressEnd) {
+    return wanted;
+  }
+  const std::size_t slot = slot_for(pack(wanted));
+  if (slot == kSlots) return wanted;
+  struct sigaction held = wanted;
+  held.sa_sigaction = kThunks[slot];
+  held.sa_flags |= SA_SIGINFO;
+  // Without a handler of the program's there is nobody whom an alternate stack could disturb, and a stack that has
+  // overflowed can only be reported from another one.
+  if (wanted.sa_handler == SIG_DFL) held.sa_flags |= SA_ONSTACK;
+  return held;
+}
+
+struct sigaction untouched_default() {
+  struct sigaction held {};
+  held.sa_sigaction = kThunks[slot_for(pack(held) | kUntouchedBit << kFlagsShift)];
+  held.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  return held;
+}
+
+struct sigaction to_program(const struct sigaction& held) {
+  struct sigaction shown = held;
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    if (held.sa_sigaction != kThunks[i]) continue;
+    const Disposition disposition = disposition_of(i);
+    shown.sa_handler = reinterpret_cast<sighandler_t>(disposition.handler);
+    shown.sa_flags = (held.sa_flags & ~kKeptFlags) | disposition.flags;
+    if (disposition.is_untouched) shown = {};
+    break;
+  }
+  return shown;
+}
+
+Disposition disposition_of(std::size_t slot) { return unpack(g_slots[slot].load(std::memory_order_acquire)); }
+
+}  // namespace penumbra::signals

@@ -1,0 +1,47 @@
+// The program's dispositions for SIGSEGV and SIGBUS, which are kept in the kernel and nowhere else.
+//
+// Penumbra looks at these two signals first. The kernel is given a thunk of ours in place of the program's handler;
+// each handler that the program ever sets gets a thunk of its own, for good:
+//
+//     slot k = (handler, flags that we change)   <->   thunk k, known to the kernel
+//
+// So whoever asks the kernel learns everything, and nothing of ours has to change with it: a vfork or posix_spawn
+// child shares our memory, not our dispositions, and what it sets for itself cannot harm its parent. SIG_DFL has slots
+// like any handler; SIG_IGN is handed to the kernel as it is, because exec passes it on.
+//
+// I1  a slot in use never changes.
+// I2  to_program(to_kernel(a)) == a in every field that the program can see.
+// When all slots are taken, a handler goes to the kernel unchanged: it works, and its faults are not classified.
+//
+// zone: signal-safe
+#pragma once
+
+#include <signal.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace penumbra::signals {
+
+inline constexpr std::size_t kSlots = 64;
+
+// What a thunk stands for.
+struct Disposition {
+  std::uintptr_t handler = 0;  // SIG_DFL is 0
+  int flags = 0;               // SA_SIGINFO and SA_ONSTACK as the program set them, SA_RESETHAND
+  bool is_untouched = false;   // the default that a process starts with; shown without flags, as the kernel does
+};
+
+bool is_watched(int signal);  // SIGSEGV or SIGBUS
+
+// The action to give the kernel for what the program wants.
+struct sigaction to_kernel(const struct sigaction& wanted);
+// The action to give it for a signal that the program has never said anything about.
+struct sigaction untouched_default();
+// The action to show the program for what the kernel has.
+struct sigaction to_program(const struct sigaction& held);
+
+// What a signal that arrived at thunk `slot` is for.
+Disposition disposition_of(std::size_t slot);
+
+}  // namespace penumbra::signals

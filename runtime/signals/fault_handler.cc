@@ -1,0 +1,87 @@
+#include "runtime/signals/fault_handler.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+
+#include "runtime/base/os_process.h"
+#include "runtime/report/report.h"
+#include "runtime/signals/dispositions.h"
+#include "runtime/signals/operand.h"
+#include "runtime/signals/signals.h"
+#include "shadow/address_map.h"
+
+namespace penumbra::signals {
+namespace {
+
+// Bits of a page fault's error code, and the traps of a non-canonical address: a stack segment fault where rsp or rbp
+// is the base, else a general protection fault (arch/x86 trap_pf.h, trapnr.h).
+constexpr greg_t kPageFaultWrite = 2;
+constexpr greg_t kStackSegment = 12;
+constexpr greg_t kGeneralProtection = 13;
+
+using Handler = void (*)(int, siginfo_t*, void*);
+
+Fault fault_of(int signal, const siginfo_t& info, const ucontext_t& context) {
+  const auto& registers = context.uc_mcontext.gregs;
+  Fault fault;
+  fault.kind = FaultKind::kWildAccess;
+  fault.signal = signal;
+  fault.addr = AppAddr(info.si_addr);
+  fault.is_write = (registers[REG_ERR] & kPageFaultWrite) != 0;
+  fault.context = {static_cast<std::uintptr_t>(registers[REG_RIP]), static_cast<std::uintptr_t>(registers[REG_RSP]),
+                   static_cast<std::uintptr_t>(registers[REG_RBP])};
+  fault.ucontext = &context;
+  return fault;
+}
+
+bool is_own_memory(AppAddr a) {
+  return in_span(a) || (shadow::is_reserved() && !shadow::has_shadow(a) && a.value < kUserAddressEnd);
+}
+
+void report_signal(int signal, const siginfo_t& info, const ucontext_t& context, bool program_handles) {
+  Fault fault = fault_of(signal, info, context);
+  const greg_t trap = context.uc_mcontext.gregs[REG_TRAPNO];
+  if (trap == kGeneralProtection || trap == kStackSegment) {
+    const Operand operand = non_canonical_operand(context);
+    if (operand.kind == OperandKind::kNone) return;  // a privileged instruction, or an unaligned vector
+    fault.address_known = operand.kind == OperandKind::kNonCanonical;
+    fault.addr = operand.address;
+    fault.is_write = operand.is_write;
+  }
+  if (!program_handles || (fault.address_known && is_own_memory(fault.addr))) {
+    report::report_fault(fault);
+  } else if (!fault.address_known || fault.addr.value < kPageSize || fault.addr.value >= kUserAddressEnd) {
+    report::report_handled_fault(fault);
+  }
+}
+
+void take_default_action(int signal, siginfo_t* info, bool is_synchronous) {
+  os::default_signal(signal);
+  // A synchronous fault comes again by itself. One that was sent must be sent again, as it was.
+  if (!is_synchronous) {
+    os::raw_syscall(SYS_rt_tgsigqueueinfo, os::getpid(), os::gettid(), signal, reinterpret_cast<long>(info));
+  }
+}
+
+}  // namespace
+
+void handle_fault(std::size_t slot, int signal, siginfo_t* info, void* context) {
+  const Disposition disposition = disposition_of(slot);
+  const bool is_synchronous = info->si_code > 0;
+  if (is_synchronous && report::is_reporting_here()) {
+    report::abandon_report(context);
+    return;
+  }
+  // The kernel has set the default, and the program may see that it has; we stay in front of it.
+  if ((disposition.flags & static_cast<int>(SA_RESETHAND)) != 0) watch_again(signal);
+  const bool program_handles = disposition.handler != 0;
+  if (is_synchronous) report_signal(signal, *info, *static_cast<const ucontext_t*>(context), program_handles);
+  if (program_handles) {
+    reinterpret_cast<Handler>(disposition.handler)(signal, info, context);
+  } else {
+    take_default_action(signal, info, is_synchronous);
+  }
+}
+
+}  // namespace penumbra::signals

@@ -1,0 +1,35 @@
+// Start of the signal side: stands in front of SIGSEGV and SIGBUS, and gives the main thread a stack to say so on.
+//
+// A program that was started with one of the two ignored keeps ignoring it, and so do the programs that it starts.
+//
+// The main thread gets an alternate signal stack, because a stack that has overflowed has no room for a handler. The
+// program does not see it: sigaltstack() answers that there is none, and the program's own replaces it. Other threads
+// get none: a mapping per thread for a report of overflow only; such a thread dies by SIGSEGV without one.
+//
+// zone: nomalloc
+#pragma once
+
+#include <signal.h>
+
+#include "runtime/base/address.h"
+
+namespace penumbra::signals {
+
+// Once, before the program's first thread. `in_span` tells region memory; may be null.
+void init(bool (*in_span)(AppAddr a));
+bool is_watching();
+
+bool in_span(AppAddr a);
+// Stands in front of `signal` again where the kernel has set its default (SA_RESETHAND). Signal-safe.
+void watch_again(int signal);
+
+using SigactionFunction = int (*)(int, const struct sigaction*, struct sigaction*);
+// libc's own, looked up at init or on first use.
+SigactionFunction real_sigaction();
+
+// Is `stack` the one that we gave to the calling thread?
+bool is_own_stack(const stack_t& stack);
+// Gives it to the calling thread (again), if it is the main thread and has none.
+void install_own_stack();
+
+}  // namespace penumbra::signals

@@ -1,0 +1,80 @@
+// What the program sets is what it is shown, and a handler's thunk is its own for good. No signal is sent here; the
+// end-to-end tests do that.
+#include "runtime/signals/dispositions.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+namespace penumbra::signals {
+namespace {
+
+void plain(int) {}
+void with_info(int, siginfo_t*, void*) {}
+
+struct sigaction action(sighandler_t handler, int flags) {
+  struct sigaction a {};
+  a.sa_handler = handler;
+  a.sa_flags = flags;
+  sigaddset(&a.sa_mask, SIGUSR1);
+  return a;
+}
+
+TEST(Dispositions, TheProgramIsShownWhatItSet) {
+  const int flag_sets[] = {0, SA_SIGINFO, SA_ONSTACK, SA_RESTART | SA_NODEFER, SA_SIGINFO | SA_ONSTACK | SA_RESTART,
+                           static_cast<int>(SA_RESETHAND), static_cast<int>(SA_RESETHAND) | SA_SIGINFO};
+  for (const sighandler_t handler : {SIG_DFL, SIG_IGN, static_cast<sighandler_t>(plain),
+                                     reinterpret_cast<sighandler_t>(reinterpret_cast<void*>(with_info))}) {
+    for (const int flags : flag_sets) {
+      const struct sigaction wanted = action(handler, flags);
+      const struct sigaction shown = to_program(to_kernel(wanted));
+      EXPECT_EQ(shown.sa_handler, wanted.sa_handler) << flags;
+      EXPECT_EQ(shown.sa_flags, wanted.sa_flags) << flags;
+      EXPECT_EQ(sigismember(&shown.sa_mask, SIGUSR1), 1);
+    }
+  }
+}
+
+TEST(Dispositions, AnIgnoredSignalIsIgnoredByTheKernelItself) {
+  EXPECT_EQ(to_kernel(action(SIG_IGN, 0)).sa_handler, SIG_IGN) << "exec hands it on";
+}
+
+TEST(Dispositions, TheKernelGetsAThunkWithSiginfoAndTheProgramsOwnStackChoice) {
+  const struct sigaction held = to_kernel(action(plain, 0));
+  EXPECT_NE(held.sa_handler, static_cast<sighandler_t>(plain));
+  EXPECT_NE(held.sa_flags & SA_SIGINFO, 0);
+  EXPECT_EQ(held.sa_flags & SA_ONSTACK, 0);
+  EXPECT_NE(to_kernel(action(SIG_DFL, 0)).sa_flags & SA_ONSTACK, 0) << "an overflowed stack has no room for us";
+}
+
+TEST(Dispositions, TheSameHandlerHasTheSameThunkAndOthersHaveOthers) {
+  EXPECT_EQ(to_kernel(action(plain, 0)).sa_handler, to_kernel(action(plain, SA_RESTART)).sa_handler);
+  EXPECT_NE(to_kernel(action(plain, 0)).sa_handler, to_kernel(action(plain, SA_SIGINFO)).sa_handler);
+  EXPECT_NE(to_kernel(action(plain, 0)).sa_handler, to_kernel(action(SIG_DFL, 0)).sa_handler);
+}
+
+TEST(Dispositions, ASignalNobodyTouchedShowsTheBareDefault) {
+  const struct sigaction shown = to_program(untouched_default());
+  EXPECT_EQ(shown.sa_handler, SIG_DFL);
+  EXPECT_EQ(shown.sa_flags, 0);
+}
+
+TEST(Dispositions, AHandlerOfSomebodyElseIsShownAsItIs) {
+  const struct sigaction foreign = action(plain, SA_SIGINFO | SA_RESTART);
+  EXPECT_EQ(to_program(foreign).sa_handler, static_cast<sighandler_t>(plain));
+  EXPECT_EQ(to_program(foreign).sa_flags, SA_SIGINFO | SA_RESTART);
+}
+
+// Last, because it uses all slots up.
+TEST(DispositionsFull, AHandlerBeyondTheLastSlotGoesToTheKernelUnchanged) {
+  std::vector<char> handlers(2 * kSlots);
+  struct sigaction held {};
+  for (char& address : handlers) held = to_kernel(action(reinterpret_cast<sighandler_t>(&address), 0));
+  EXPECT_EQ(held.sa_handler, reinterpret_cast<sighandler_t>(&handlers.back()));
+  EXPECT_EQ(held.sa_flags, 0);
+  EXPECT_NE(to_kernel(action(plain, 0)).sa_handler, static_cast<sighandler_t>(plain)) << "earlier ones keep theirs";
+}
+
+}  // namespace
+}  // namespace penumbra::signals

@@ -202,6 +202,8 @@ int gettid() { return static_cast<int>(raw_syscall(SYS_gettid)); }
 
 int getpid() { return static_cast<int>(raw_syscall(SYS_getpid)); }
 
+bool is_thread_alive(int tid) { return outside_call(SYS_tgkill, getpid(), tid, 0).error() != ESRCH; }
+
 unsigned current_cpu() {
   // The vdso answers from the segment limit without entering the kernel; libc's sched_getcpu does the same
   // through rseq. __builtin-free: rdtscp leaves node << 12 | cpu in ecx (arch/x86/include/asm/segment.h).

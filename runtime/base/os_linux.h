@@ -112,6 +112,8 @@ bool is_readable(AppAddr at);
 
 int gettid();
 int getpid();
+// Whether a thread of this process has this id. When sealed, as if it had.
+bool is_thread_alive(int tid);
 unsigned current_cpu();
 // CPUs that may ever run a thread (cpu_possible), at least 1.
 unsigned possible_cpus();

@@ -187,10 +187,26 @@ StackId depot_put_hashed(const std::uintptr_t* frames, std::size_t count, std::u
   }
 }
 
+std::uint64_t depot_power(std::size_t frames) {
+  struct Powers {
+    std::uint64_t of[kMaxStackFrames + 1];
+  };
+  static constexpr Powers kPowers = [] {
+    Powers powers{};
+    std::uint64_t power = 1;
+    for (std::uint64_t& slot : powers.of) {
+      slot = power;
+      power *= kDepotMultiplier;
+    }
+    return powers;
+  }();
+  return kPowers.of[frames];
+}
+
 std::uint32_t depot_hash(const std::uintptr_t* frames, std::size_t count) {
-  DepotHash hash;
-  for (std::size_t i = 0; i < count; ++i) hash.add(frames[i]);
-  return hash.finish();
+  std::uint64_t polynomial = 0;
+  for (std::size_t i = count; i-- > 0;) polynomial = polynomial * kDepotMultiplier + frames[i];
+  return depot_hash_finish(polynomial);
 }
 
 StackId depot_put(const std::uintptr_t* frames, std::size_t count) {

@@ -24,21 +24,19 @@
 
 namespace penumbra::stacks {
 
-// Hash of a stack, frame by frame from the innermost outwards, so that it can be computed while walking.
-class DepotHash {
- public:
-  void add(std::uintptr_t frame) { state_ = (rotate(state_) ^ frame) * 0x9e3779b97f4a7c15u; }
-  std::uint32_t finish() const {
-    const std::uint64_t mixed = (state_ ^ state_ >> 32) * 0xd6e8feb86659fd93u;
-    return static_cast<std::uint32_t>(mixed >> 32);
-  }
+// The hash of a stack: a polynomial over its frames modulo 2^64, the outermost frame first, then mixed down to 32 bits.
+//     h = 0; for each frame from the outermost inwards: h = h * kDepotMultiplier + frame
+// A polynomial, so that the hash of a part of a stack follows from those of its ends (trail.h). Its low bits depend on
+// the frames' low bits only; the mixing makes up for that.
+inline constexpr std::uint64_t kDepotMultiplier = 0x9e3779b97f4a7c15u;
 
- private:
-  // The multiplication moves differences up only; the rotation brings them down again for the next frame.
-  static std::uint64_t rotate(std::uint64_t x) { return x << 29 | x >> 35; }
+// kDepotMultiplier to the power of `frames`, at most kMaxStackFrames.
+std::uint64_t depot_power(std::size_t frames);
 
-  std::uint64_t state_ = 0x243f6a8885a308d3u;
-};
+constexpr std::uint32_t depot_hash_finish(std::uint64_t polynomial) {
+  polynomial = (polynomial ^ polynomial >> 32) * 0xd6e8feb86659fd93u;
+  return static_cast<std::uint32_t>(polynomial >> 32);
+}
 
 std::uint32_t depot_hash(const std::uintptr_t* frames, std::size_t count);
 // depot_put() for who has the hash already. `count` is at most kMaxStackFrames, `hash` is that of these frames.

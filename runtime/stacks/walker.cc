@@ -14,6 +14,7 @@
 #include "runtime/stacks/code_modules.h"
 #include "runtime/stacks/frame_step.h"
 #include "runtime/stacks/rule_cache.h"
+#include "runtime/stacks/simple_step.h"
 #include "runtime/stacks/stacks.h"
 
 namespace penumbra::stacks {
@@ -21,12 +22,6 @@ namespace {
 
 // Signal frames crossed at most: a handler may run on another stack than the code it interrupted, below or above.
 constexpr unsigned kMaxSwitches = 8;
-
-std::uintptr_t load(std::uintptr_t address) {
-  std::uintptr_t value;
-  __builtin_memcpy(&value, reinterpret_cast<const void*>(address), sizeof value);
-  return value;
-}
 
 // What the bytes before a return address must look like: a call. call rel32, or call r/m64 in its lengths.
 bool follows_call(std::uintptr_t return_address, StackMemory& memory) {
@@ -157,47 +152,29 @@ std::size_t Walker::walk(std::uintptr_t* frames, std::size_t max) {
 
 // Frames whose rules are in the cache and whose memory lies in the window. Leaves at the first that is not so.
 Walker::Outcome Walker::follow_rules(std::uintptr_t* frames, std::size_t& count, std::size_t max) {
-  std::uintptr_t pc = pc_;
-  std::uintptr_t sp = sp_;
-  std::uintptr_t bp = bp_;
-  std::uintptr_t before = is_exact_ ? 0 : 1;
+  Place at{pc_, sp_, bp_};
+  std::uintptr_t pc_back = is_exact_ ? 0 : 1;
   const std::uintptr_t limit = memory_.limit();
+  const std::size_t before = count;
   std::size_t n = count;
-  Outcome outcome = Outcome::kNeedsExactStep;
-  while (true) {
-    const std::uintptr_t lookup = pc - before;
-    const RuleCache::Entry entry = RuleCache::find(lookup);
-    if (!entry.is_hit(lookup)) break;
-    if (entry.is_outermost()) {
-      outcome = Outcome::kEnd;
+  Outcome outcome = Outcome::kFull;
+  do {
+    std::uintptr_t bp_slot;
+    const Link link = follow_rule(at, pc_back, limit, bp_slot);
+    if (link != Link::kCaller) {
+      outcome = link == Link::kOutermost ? Outcome::kEnd : Outcome::kNeedsExactStep;
       break;
     }
-    const std::uintptr_t cfa = (entry.is_from_rsp() ? sp : bp) + entry.cfa_offset();
-    const std::uintptr_t slot = entry.rbp_slot();
-    // sp + 8 <= cfa <= limit in one comparison, as a CFA below wraps around; sp + 8 <= limit holds by move_to().
-    if (cfa - sp - 8 > limit - sp - 8 || slot > cfa - sp) break;
-    const std::uintptr_t caller = load(cfa - 8);
-    if (caller - 1 >= kUserAddressEnd - 1) {
-      if (caller == 0) outcome = Outcome::kEnd;
-      break;
-    }
-    if (slot != 0) bp = load(cfa - slot);
-    sp = cfa;
-    pc = caller;
-    before = 1;
-    frames[n++] = pc;
-    if (n == max) {
-      outcome = Outcome::kFull;
-      break;
-    }
-  }
-  if (n != count) {
-    pc_ = pc;
-    sp_ = sp;
-    bp_ = bp;
+    pc_back = 1;
+    frames[n++] = at.pc;
+  } while (n < max);
+  count = n;
+  if (n != before) {
+    pc_ = at.pc;
+    sp_ = at.sp;
+    bp_ = at.bp;
     is_exact_ = false;
     registers_.known = 0;
-    count = n;
   }
   return outcome;
 }

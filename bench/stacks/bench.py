@@ -10,7 +10,7 @@ from support import figures, registry
 
 PROGRAM = "bench/stacks/unwind_bench"
 EFFORT = {"full": (15, "0.3"), "quick": (5, "0.1"), "moment": (1, "0.001")}  # repeats, seconds each at least
-WALKS = {"BM_Unwind": "ours", "BM_Libunwind": "libunwind", "BM_GlibcBacktrace": "backtrace"}
+WALKS = {"BM_Unwind": "ours", "BM_UnwindExactly": "ours_exactly", "BM_Libunwind": "libunwind", "BM_GlibcBacktrace": "backtrace"}
 RECORDS = {"BM_DepotPut": "put", "BM_RecordSameStack": "record_same", "BM_RecordNearbyStacks": "record_nearby"}
 
 
@@ -46,7 +46,7 @@ def run(task):
         task.report.value(task.name, row, f"{label}_frame", frame.median, "ns")
         for repeat, (time, _) in enumerate(values):
             task.report.sample(task.name, row, label, 1, repeat, time, "ns")
-        if name != "BM_Unwind" and name in WALKS:
+        if name in ("BM_Libunwind", "BM_GlibcBacktrace"):
             ours = [time for time, _ in times["BM_Unwind", argument]]
             theirs = [time for time, _ in values]
             task.report.ratio(task.name, row, f"ours/{label}", figures.ratios(ours, theirs))

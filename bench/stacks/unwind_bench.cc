@@ -67,7 +67,7 @@ void BM_Unwind(benchmark::State& state) {
     std::uintptr_t frames[kMaxStackFrames];
     std::size_t count = 0;
     for (auto _ : state) {
-      count = penumbra::stacks::unwind_trusted(PENUMBRA_CALLER(), frames, max);
+      count = penumbra::stacks::unwind_by_rules(PENUMBRA_CALLER(), frames, max);
       benchmark::ClobberMemory();
     }
     set_frames(state, count);
@@ -150,7 +150,22 @@ void BM_RecordNearbyStacks(benchmark::State& state) {
   });
 }
 
+// As reports do it: by the tables alone.
+void BM_UnwindExactly(benchmark::State& state) {
+  const auto max = static_cast<std::size_t>(state.range(0));
+  on_stack(kMaxDepth - 1, [&](int) {
+    std::uintptr_t frames[kMaxStackFrames];
+    std::size_t count = 0;
+    for (auto _ : state) {
+      count = penumbra::stacks::unwind(PENUMBRA_CALLER(), frames, max);
+      benchmark::ClobberMemory();
+    }
+    set_frames(state, count);
+  });
+}
+
 BENCHMARK(BM_Unwind)->Arg(8)->Arg(24);
+BENCHMARK(BM_UnwindExactly)->Arg(8)->Arg(24);
 BENCHMARK(BM_Libunwind)->Arg(8)->Arg(24);
 BENCHMARK(BM_GlibcBacktrace)->Arg(8)->Arg(24);
 BENCHMARK(BM_DepotPut)->Arg(8)->Arg(30);

@@ -4,13 +4,14 @@
 // namespace, also inside dlopen and in signal handlers. Code that no module covers (JIT, stubs) has no answer.
 //
 // Rules in the cache (rule_cache.h) are true as long as the module they came from stays. So each module that rules
-// came from is entered in a table with its identity (address range, link map, first bytes of its .eh_frame_hdr), and
-// revalidate() asks _dl_find_object for each entry again: one that is gone or has become another module drops out,
-// and the cache is emptied. When must that happen? The loader, when it unmaps a module, frees its link map *after* the
-// unmapping, through our own free(); and a later module can only be mapped after that, since the loader's lock is
-// held throughout. So it is enough that record() revalidates when its caller is the loader, before it looks at the
-// cache. No dlclose hook is needed, and libc's own unseen ones (iconv, NSS) are noticed too. unwind(), which reports
-// use, always revalidates.
+// came from is entered in a table with its identity (address range, link map, head of its .eh_frame_hdr), and
+// revalidate_modules() asks _dl_find_object for each entry again: one that is gone or has become another module drops
+// out, and the cache is emptied. When must that happen? The loader, when it unmaps a module, frees its link map
+// *after* the unmapping, through our own free(); and a later module can only be mapped after that, since the loader's
+// lock is held throughout. So it is enough that record() revalidates when its caller is the loader, before it looks at
+// the cache: at that time the closed module is gone and no other is in its place. No dlclose hook is needed, and libc's
+// own unseen closing (iconv, NSS) is noticed too. Where free() is not ours (heap=0) nobody tells, and record() reads no
+// cache. unwind() never does: reports are rare, and right whatever happened before.
 //
 // I1  a rule is in the cache only if its module is in the table: find_module() enters it first; a remover takes the
 //     module out, then raises the epoch, then empties the cache, and who stores a rule re-reads the epoch afterwards

@@ -1,4 +1,6 @@
 #include "runtime/base/check.h"
+#include "runtime/base/config.h"
+#include "runtime/base/options.h"
 #include "runtime/stacks/code_modules.h"
 #include "runtime/stacks/depot.h"
 #include "runtime/stacks/stacks.h"
@@ -8,9 +10,11 @@
 namespace penumbra::stacks {
 namespace {
 
-StackId record_by_walking(const CodeContext& from, std::size_t depth) {
+using Unwind = std::size_t(const CodeContext& from, std::uintptr_t* frames, std::size_t max);
+
+StackId record_by(Unwind& walk, const CodeContext& from, std::size_t depth) {
   std::uintptr_t frames[kMaxStackFrames];
-  return depot_put(frames, unwind_trusted(from, frames, depth));
+  return depot_put(frames, walk(from, frames, depth));
 }
 
 }  // namespace
@@ -18,12 +22,13 @@ StackId record_by_walking(const CodeContext& from, std::size_t depth) {
 StackId record(const CodeContext& from, std::size_t depth) {
   if (depth == 0) return kNoStack;
   if (depth > kMaxStackFrames) depth = kMaxStackFrames;
-  // The loader allocates and frees whenever it maps or unmaps a module, see code_modules.h.
+  // The loader allocates and frees whenever it maps or unmaps a module, if free() is ours: see code_modules.h.
+  if (!process_options().heap) return record_by(unwind, from, depth);
   if (is_loader_code(from.pc)) revalidate_modules();
   StackId id;
-  if (!Trail::try_record(from, depth, id)) return record_by_walking(from, depth);
+  if (!Trail::try_record(from, depth, id)) return record_by(unwind_by_rules, from, depth);
 #if PENUMBRA_VALIDATE > 1
-  const StackId walked = record_by_walking(from, depth);  // a witness without memory of the last stack
+  const StackId walked = record_by(unwind, from, depth);  // a witness that remembers nothing
   PENUMBRA_CHECK(walked == id || walked == kNoStack || id == kNoStack);
 #endif
   return id;

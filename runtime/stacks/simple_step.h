@@ -32,6 +32,11 @@ inline std::uintptr_t load_word(std::uintptr_t address) {
   return value;
 }
 
+// Whether code can lie there: not in the first page, which nothing maps, not above user space.
+constexpr bool is_code_address(std::uintptr_t address) {
+  return address - kPageSize < kUserAddressEnd - kPageSize;
+}
+
 // `pc_back` is 1 where at.pc is a return address, 0 where it is exact. [at.sp, limit) may be read and has 8 bytes at
 // least. `bp_slot` becomes the address that the caller's bp was read from, 0 where bp was kept.
 __attribute__((always_inline)) inline Link follow_rule(Place& at, std::uintptr_t pc_back, std::uintptr_t limit,
@@ -45,7 +50,7 @@ __attribute__((always_inline)) inline Link follow_rule(Place& at, std::uintptr_t
   // sp + 8 <= cfa <= limit in one comparison: a CFA below wraps around.
   if (cfa - at.sp - 8 > limit - at.sp - 8 || distance > cfa - at.sp) return Link::kUnknown;
   const std::uintptr_t caller = load_word(cfa - 8);
-  if (caller - 1 >= kUserAddressEnd - 1) return caller == 0 ? Link::kOutermost : Link::kUnknown;
+  if (!is_code_address(caller)) return caller == 0 ? Link::kOutermost : Link::kUnknown;
   bp_slot = 0;
   if (distance != 0) {
     bp_slot = cfa - distance;

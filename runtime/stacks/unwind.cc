@@ -2,7 +2,8 @@
 
 #include <ucontext.h>
 
-#include "runtime/stacks/code_modules.h"
+#include "runtime/base/config.h"
+#include "runtime/stacks/registers.h"
 #include "runtime/stacks/stacks.h"
 #include "runtime/stacks/walker.h"
 
@@ -31,31 +32,34 @@ __attribute__((noinline)) std::size_t unwind_with_all_registers(const CodeContex
       : "r"(value)
       : "rax", "memory");
   here.known = kCalleeSaved | 1u << kRip;
-  Walker walker(here, true);
+  Walker walker(here, Way::kExactly);
   return walker.go_to(from, kMaxOwnFrames) ? walker.walk(frames, max) : 0;
 }
 
-}  // namespace
-
-std::size_t unwind_trusted(const CodeContext& from, std::uintptr_t* frames, std::size_t max) {
-  Walker walker(from);
+std::size_t unwind_by(Way way, const CodeContext& from, std::uintptr_t* frames, std::size_t max) {
+  Walker walker(from, way);
   const std::size_t count = walker.walk(frames, max);
   if (!walker.needs_register()) [[likely]] return count;
   // The first walk has written its frames and the marker; they stand if the second cannot do better.
   std::uintptr_t better[kMaxStackFrames];
-  const std::size_t better_count = unwind_with_all_registers(from, better, max < kMaxStackFrames ? max : kMaxStackFrames);
+  const std::size_t better_max = max < kMaxStackFrames ? max : kMaxStackFrames;
+  const std::size_t better_count = unwind_with_all_registers(from, better, better_max);
   if (better_count < count) return count;
   for (std::size_t i = 0; i < better_count; ++i) frames[i] = better[i];
   return better_count;
 }
 
+}  // namespace
+
+std::size_t unwind_by_rules(const CodeContext& from, std::uintptr_t* frames, std::size_t max) {
+  return unwind_by(Way::kByRules, from, frames, max);
+}
+
 std::size_t unwind(const CodeContext& from, std::uintptr_t* frames, std::size_t max) {
-  revalidate_modules();
-  return unwind_trusted(from, frames, max);
+  return unwind_by(Way::kExactly, from, frames, max);
 }
 
 std::size_t unwind_ucontext(const void* ucontext, std::uintptr_t* frames, std::size_t max) {
-  revalidate_modules();
   // The order of gregs is the kernel's (asm/sigcontext.h), the index that of DWARF.
   static constexpr int kOrder[kRegisters] = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI,
                                              REG_RBP, REG_RSP, REG_R8,  REG_R9,  REG_R10, REG_R11,
@@ -65,11 +69,7 @@ std::size_t unwind_ucontext(const void* ucontext, std::uintptr_t* frames, std::s
   for (unsigned r = 0; r < kRegisters; ++r) {
     registers.set(r, static_cast<std::uint64_t>(context->uc_mcontext.gregs[kOrder[r]]));
   }
-  Walker walker(registers, false);
-  const std::size_t count = walker.walk(frames, max);
-  if (!walker.needs_register()) return count;
-  Walker again(registers, true);
-  return again.walk(frames, max);
+  return Walker(registers, Way::kExactly).walk(frames, max);
 }
 
 }  // namespace penumbra::stacks

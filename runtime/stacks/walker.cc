@@ -25,7 +25,7 @@ constexpr unsigned kMaxSwitches = 8;
 
 // What the bytes before a return address must look like: a call. call rel32, or call r/m64 in its lengths.
 bool follows_call(std::uintptr_t return_address, StackMemory& memory) {
-  if (return_address < 8 || return_address >= kUserAddressEnd) return false;
+  if (!is_code_address(return_address)) return false;
   std::uint8_t before[8];
   if (!memory.read_bytes(return_address - 8, before, sizeof before)) return false;
   if (before[3] == 0xe8) return true;
@@ -63,15 +63,15 @@ bool to_simple_rule(const CfiEntry& entry, const CfiRow& row, SimpleRule& rule) 
 
 }  // namespace
 
-Walker::Walker(const CodeContext& from)
-    : pc_(from.pc), sp_(from.sp), bp_(from.bp), is_exact_(false), keep_registers_(false) {}
+Walker::Walker(const CodeContext& from, Way way)
+    : pc_(from.pc), sp_(from.sp), bp_(from.bp), is_exact_(false), way_(way) {}
 
-Walker::Walker(const Registers& registers, bool keep_registers)
+Walker::Walker(const Registers& registers, Way way)
     : pc_(registers.value[kRip]),
       sp_(registers.value[kRsp]),
       bp_(registers.value[kRbp]),
       is_exact_(true),
-      keep_registers_(keep_registers),
+      way_(way),
       registers_(registers) {}
 
 // Goes from a frame without call frame information to its caller, if what lies there looks like a frame.
@@ -113,11 +113,15 @@ StepStatus Walker::step_exactly() {
   }
   if (!row_at(entry, lookup, row)) return StepStatus::kBroken;
   SimpleRule rule;
-  if (module.is_known && to_simple_rule(entry, row, rule)) RuleCache::store(lookup, rule, epoch);
+  if (way_ == Way::kByRules && module.is_known && to_simple_rule(entry, row, rule)) {
+    RuleCache::store(lookup, rule, epoch);
+  }
 
-  registers_.set(kRip, pc_);
-  registers_.set(kRsp, sp_);
-  registers_.set(kRbp, bp_);
+  if (registers_.known == 0) {
+    registers_.set(kRip, pc_);
+    registers_.set(kRsp, sp_);
+    registers_.set(kRbp, bp_);
+  }
   const StepStatus status = step(entry, row, registers_, memory_);
   if (status != StepStatus::kOk) return status;
   if (!entry.is_signal_frame && registers_.value[kRsp] <= sp_) return StepStatus::kBroken;
@@ -134,7 +138,7 @@ std::size_t Walker::walk(std::uintptr_t* frames, std::size_t max) {
   std::size_t count = 1;
   frames[0] = pc_;
   while (count < max && memory_.move_to(sp_)) {
-    if (!keep_registers_) {
+    if (way_ == Way::kByRules) {
       const Outcome outcome = follow_rules(frames, count, max);
       if (outcome != Outcome::kNeedsExactStep) return count;
     }
@@ -143,7 +147,7 @@ std::size_t Walker::walk(std::uintptr_t* frames, std::size_t max) {
     if (status == StepStatus::kUnknownRegister) needs_register_ = true;
     if (status != StepStatus::kOk) break;
     if (pc_ == 0) return count;  // some start routines end their stack so
-    if (pc_ >= kUserAddressEnd) break;
+    if (!is_code_address(pc_)) break;
     frames[count++] = pc_;
   }
   if (count < max) frames[count++] = kBrokenStack;

@@ -112,6 +112,12 @@ def build(root, row, folder, environment):
     return None if run_logged(["ninja", "-C", str(folder)], log, environment) else tail(log)
 
 
+def essence(output):
+    """What a failed test printed, without the words about cases that went well; its end, where that is long."""
+    lines = [line for line in output.splitlines() if not re.match(r"\[( RUN |       OK|------)|ok \d", line)]
+    return "\n".join(lines[-80:])
+
+
 def known_suites(folder, environment):
     listed = subprocess.run(["meson", "introspect", "--tests", str(folder)], capture_output=True, text=True,
                             env=environment, check=True)
@@ -139,8 +145,7 @@ def run_tests(row, folder, environment):
         one = count_test(test["result"], test.get("stdout", ""))
         if one.failed:
             say(f"{row.name}: FAILED {test['name']} ({test['result']}, {one})")
-            say("".join(line + "\n" for line in
-                        (test.get("stdout", "") + test.get("stderr", "")).splitlines()[-60:]))
+            say(essence(test.get("stdout", "") + test.get("stderr", "")))
         count.add(one)
     return count
 

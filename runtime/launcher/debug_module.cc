@@ -67,6 +67,37 @@ const char* call_file_of(Dwarf_Die* inlined, Dwarf_Die* unit) {
   return dwarf_filesrc(files, index, nullptr, nullptr);
 }
 
+// Deeper nests of blocks than any compiler makes end the search in a damaged file.
+constexpr int kDeepestScope = 200;
+
+// Appends the functions below `scope` that hold `address`, from the outside in; true once one is found.
+// Not dwarf_getscopes(): in elfutils 0.188 it gives up at the first entry whose ranges it cannot read, and clang's
+// DWARF 5 has such entries for functions that the linker dropped.
+bool collect_functions(Dwarf_Die* scope, std::uint64_t address, std::vector<Dwarf_Die>& functions, int depth) {
+  Dwarf_Die child;
+  if (depth > kDeepestScope || dwarf_child(scope, &child) != 0) return false;
+  do {
+    switch (dwarf_tag(&child)) {
+      case DW_TAG_subprogram:
+      case DW_TAG_inlined_subroutine:
+        if (dwarf_haspc(&child, address) <= 0) break;
+        functions.push_back(child);
+        collect_functions(&child, address, functions, depth + 1);
+        return true;
+      case DW_TAG_lexical_block:
+        if (dwarf_haspc(&child, address) <= 0) break;
+        [[fallthrough]];
+      case DW_TAG_namespace:
+      case DW_TAG_class_type:
+      case DW_TAG_structure_type:
+        if (collect_functions(&child, address, functions, depth + 1)) return true;
+        break;
+      default: break;
+    }
+  } while (dwarf_siblingof(&child, &child) == 0);
+  return false;
+}
+
 void set_name(Frame& frame, const char* mangled) {
   if (mangled == nullptr) return;
   frame.mangled = mangled;
@@ -127,8 +158,8 @@ bool DebugModule::find_unit(std::uint64_t address, Dwarf_Die& unit) {
   return after != units_.begin() && address < (--after)->end && dwarf_offdie(dwarf_, after->unit, &unit) != nullptr;
 }
 
-// libdw names the scopes around an address from the inside out. The line table gives the place of the innermost
-// function; each inlined function says where it was called, which is the place of the next one out.
+// The line table gives the place of the innermost function; each inlined function says where it was called, which is
+// the place of the next one out.
 void DebugModule::add_source_frames(std::uint64_t address, std::vector<Frame>& frames) {
   Dwarf_Die unit;
   if (!find_unit(address, unit)) return;
@@ -138,23 +169,14 @@ void DebugModule::add_source_frames(std::uint64_t address, std::vector<Frame>& f
     frame.file = absolute(dwarf_linesrc(line, nullptr, nullptr), folder);
     dwarf_lineno(line, &frame.line);
   }
-  Dwarf_Die* innermost = nullptr;
-  const int inner_count = dwarf_getscopes(&unit, address, &innermost);
-  const std::unique_ptr<Dwarf_Die, decltype(&free)> inner_owner(innermost, free);
-  Dwarf_Die* scopes = nullptr;
-  // Behind an inlined function, dwarf_getscopes goes on with the scopes of its definition. These are the scopes it
-  // was inlined into.
-  const int count = inner_count > 0 ? dwarf_getscopes_die(innermost, &scopes) : 0;
-  const std::unique_ptr<Dwarf_Die, decltype(&free)> owner(scopes, free);
-  for (int i = 0; i < count; ++i) {
-    const int tag = dwarf_tag(&scopes[i]);
-    if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_subprogram) continue;
-    set_name(frame, name_of(&scopes[i]));
+  std::vector<Dwarf_Die> functions;  // the real one, then what was inlined there, inwards
+  collect_functions(&unit, address, functions, 0);
+  for (auto function = functions.rbegin(); function != functions.rend(); ++function) {
+    set_name(frame, name_of(&*function));
     frames.push_back(frame);
-    if (tag == DW_TAG_subprogram) return;
     frame = Frame{};
-    frame.file = absolute(call_file_of(&scopes[i], &unit), folder);
-    frame.line = call_line_of(&scopes[i]);
+    frame.file = absolute(call_file_of(&*function, &unit), folder);
+    frame.line = call_line_of(&*function);
   }
   if (frames.empty() && (frame.line != 0 || !frame.file.empty())) frames.push_back(frame);
 }

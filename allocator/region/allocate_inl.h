@@ -25,7 +25,9 @@ inline constexpr std::uint32_t kMaxZoneStep = 16;
 constexpr bool is_pooled_kind(AreaKind kind) { return kind != AreaKind::kArena; }
 
 // The caller may map files over the pages of these.
-constexpr bool may_be_mapped_over(AreaKind kind) { return kind == AreaKind::kVmap || kind == AreaKind::kMapRam; }
+constexpr bool may_be_mapped_over(AreaKind kind) {
+  return kind == AreaKind::kVmap || kind == AreaKind::kMapRam || kind == AreaKind::kPages;
+}
 
 // Others poison inside these by themselves, so that every unit must be populated.
 constexpr bool may_be_sparse(AreaKind kind) { return kind == AreaKind::kVmalloc || kind == AreaKind::kHeapLarge; }

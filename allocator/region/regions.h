@@ -19,7 +19,7 @@
 
 namespace penumbra::region {
 
-enum class AreaKind : std::uint8_t { kVmalloc, kHeapLarge, kArena, kVmap, kMapRam, kPerCpu, kStack, kCode };
+enum class AreaKind : std::uint8_t { kVmalloc, kHeapLarge, kArena, kVmap, kMapRam, kPages, kPerCpu, kStack, kCode };
 enum class AreaState : std::uint8_t { kNever, kLive, kFreed, kPurged };
 enum class FreeVerdict : std::uint8_t { kFreed, kDoubleFree, kInterior, kForeign };
 

@@ -35,6 +35,8 @@ struct NoShadow {
   void allow(AppAddr, std::size_t, std::size_t) {}
   void guard(AppAddr, std::size_t) {}
   void forbid(AppAddr, std::size_t) {}
+  void poison(AppAddr, std::size_t, shadow::ShadowTag) {}
+  void unpoison(AppAddr, std::size_t) {}
   void resize(AppAddr, std::size_t, std::size_t) {}
   std::size_t begin_flush(std::size_t, iovec*, std::size_t) { return 0; }
   void end_flush(bool) {}
@@ -79,6 +81,15 @@ class LazyShadow {
     set(shadow + whole + (rest != 0), all - whole - (rest != 0), shadow::ShadowTag::kRegionTail);
   }
   void guard(AppAddr begin, std::size_t bytes) { tag(begin, bytes, shadow::ShadowTag::kRegionGuard); }
+  // For whoever subdivides a live area whose units are all populated. begin is granule aligned; so are the bytes of
+  // poison(), while unpoison() ends exactly.
+  void poison(AppAddr begin, std::size_t bytes, shadow::ShadowTag value) { tag(begin, bytes, value); }
+  void unpoison(AppAddr begin, std::size_t bytes) {
+    std::uint8_t* const shadow = units_.shadow_at(begin).ptr();
+    raw_set(shadow, 0, bytes >> shadow::kGranuleShift);
+    const std::size_t rest = bytes & (shadow::kGranuleSize - 1);
+    if (rest != 0) shadow[bytes >> shadow::kGranuleShift] = static_cast<std::uint8_t>(rest);
+  }
   void forbid(AppAddr begin, std::size_t bytes) { tag(begin, bytes, shadow::ShadowTag::kRegionFreed); }
   // A live area changes its size within its pages: only granules that change are written, so that no byte which stays
   // accessible is inaccessible for a moment (facts kasan 1.6 #15).

@@ -191,6 +191,7 @@ const char* area_word(region::AreaKind kind) {
     case region::AreaKind::kArena: return "heap arena";
     case region::AreaKind::kVmap: return "vmap";
     case region::AreaKind::kMapRam: return "vm_map_ram";
+    case region::AreaKind::kPages: return "mappable page";
     case region::AreaKind::kPerCpu: return "per-CPU";
     case region::AreaKind::kStack: return "stack";
     case region::AreaKind::kCode: return "code";

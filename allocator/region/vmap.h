@@ -61,14 +61,7 @@ class VmapAreas {
     return AppAddr();
   }
 
-  FreeVerdict unmap(AppAddr begin, StackId stack) {
-    AreaInfo info;
-    // Of another kind, it is somebody else's: not freed here, whatever its state.
-    if (regions_.describe(begin, info) && info.state == AreaState::kLive && info.kind != AreaKind::kVmap) {
-      return FreeVerdict::kForeign;
-    }
-    return regions_.free(begin, stack);
-  }
+  FreeVerdict unmap(AppAddr begin, StackId stack) { return regions_.free(begin, stack, AreaKind::kVmap); }
 
  private:
   Regions& regions_;

@@ -19,6 +19,7 @@ constinit std::atomic<bool> g_watching{false};
 constinit std::atomic<SigactionFunction> g_real_sigaction{nullptr};
 using SpanTest = bool (*)(AppAddr);
 constinit SpanTest g_in_span = nullptr;
+constinit ResumeHook g_resume = nullptr;
 constinit thread_local bool t_is_main = false;
 alignas(16) constinit std::uint8_t g_own_stack[kOwnStackBytes] = {};
 
@@ -38,6 +39,10 @@ SigactionFunction real_sigaction() {
 }
 
 bool is_watching() { return g_watching.load(std::memory_order_acquire); }
+
+void set_resume_hook(ResumeHook hook) { g_resume = hook; }
+
+bool is_resumed(void* ucontext) { return g_resume != nullptr && g_resume(ucontext); }
 
 bool in_span(AppAddr a) { return g_in_span != nullptr && g_in_span(a); }
 

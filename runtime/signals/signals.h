@@ -20,6 +20,12 @@ void init(bool (*in_span)(AppAddr a));
 bool is_watching();
 
 bool in_span(AppAddr a);
+
+// Asked first about each synchronous SIGSEGV: true if it changed the context so that the program goes on as if nothing
+// had happened (a check's own load of the shadow; process ruling 3). Set once at start; null: nobody is asked.
+using ResumeHook = bool (*)(void* ucontext);
+void set_resume_hook(ResumeHook hook);
+bool is_resumed(void* ucontext);
 // Stands in front of `signal` again where the kernel has set its default (SA_RESETHAND). Signal-safe.
 void watch_again(int signal);
 

@@ -7,13 +7,13 @@
 
 #include "instrument/abi/abi.h"
 #include "instrument/abi/compiled.h"
-#include "instrument/abi/globals.h"
 #include "instrument/abi/leaving.h"
 #include "instrument/libc/init.h"
 #include "runtime/base/options.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/raw_memory.h"
 #include "runtime/base/text_buffer.h"
+#include "runtime/compiled.h"
 #include "runtime/process/exec.h"
 #include "runtime/report/exit_status.h"
 #include "runtime/report/helper_process.h"
@@ -75,21 +75,6 @@ void start_compiled_checks_only() {
   abi::require_shadow_for_compiled_code();
 }
 
-bool describe_global(AppAddr address, report::GlobalInfo& info) {
-  abi::GlobalInfo found;
-  if (!abi::describe_global(address, found)) return false;
-  info.begin = found.begin;
-  info.bytes = found.bytes;
-  const auto copy = [](char* to, std::size_t room, const char* from) {
-    const std::size_t length = raw_length(from) < room ? raw_length(from) : room - 1;
-    raw_copy(to, from, length);
-    to[length] = '\0';
-  };
-  copy(info.name, sizeof info.name, found.name);
-  copy(info.file, sizeof info.file, found.file != nullptr ? found.file : found.module);
-  return true;
-}
-
 report::Sources report_sources() {
   report::Sources sources;
   sources.describe_global = describe_global;
@@ -122,6 +107,7 @@ Stage bring_up(char** envp) {
   report::init_reports(options, report_sources(), options.symbolize ? report::symbolize : nullptr);
   report::arm_exit_handler(report::say_repeats);
   signals::init(report_sources().in_span);
+  connect_compiled_code(report_sources());
   abi::start();
   libc::init(options, {});
   return Stage::kReady;

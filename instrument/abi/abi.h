@@ -34,8 +34,6 @@ struct Hooks {
   void (*print_stack)(const CodeContext& context) = nullptr;
   // Ends the process after a report, as fault=panic does.
   void (*end_process)() = nullptr;
-  std::size_t (*heap_bytes_in_use)() = nullptr;
-  std::size_t (*heap_bytes_mapped)() = nullptr;
 };
 
 void set_hooks(const Hooks& hooks);
@@ -53,5 +51,10 @@ bool skip_faulting_check(void* ucontext);
 
 // A fault of compiled code or of the interface above it. `aborts`: the compiler counts on our not coming back.
 void report(const Fault& fault, bool aborts);
+
+// The runtime has reported `fault` in KASAN's word for it: kept for __asan_get_report_*, told to the program's callbacks.
+void note_report(const Fault& fault, const char* word, const char* text);
+// The process ends because of a report: the program's death callback runs, once.
+void run_death_callback();
 
 }  // namespace penumbra::abi

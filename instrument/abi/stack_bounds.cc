@@ -79,6 +79,8 @@ void set_own_stack(AppAddr low) {
   if (low < tp) t_own = {StackKind::kOwn, {low, tp}};
 }
 
+void enter_stack(const Stack& stack) { t_own = stack; }
+
 Stack own_stack() {
   if (t_own.kind != StackKind::kNone) return t_own;
   // A fork child of another thread has pid and tid alike, but keeps that thread's stack; its own address tells.

@@ -26,6 +26,7 @@ constexpr os::SignalSet kSynchronous = os::signal_bit(SIGSEGV) | os::signal_bit(
 constinit const Options* g_options = nullptr;
 constinit Sources g_sources;
 constinit SymbolizeHook g_symbolize = nullptr;
+constinit Listener g_listener;
 constinit SeenPlaces g_seen;
 constinit ReportLock g_lock;
 
@@ -116,9 +117,26 @@ void report_locked(const Fault& fault, bool counts) {
     write_out(g_text.data(), g_text.size());
   }
   if (!g_is_new) return;
+  if (g_listener.reported != nullptr) {
+    FixedTextBuffer<64> word;
+    append_class(word, g_input);
+    g_listener.reported(fault, word.c_str(), g_text.c_str());
+  }
   if (!counts) return;
   mark_reported();
-  if (ends_process(g_input.diagnosis)) end_in_panic();
+  if (ends_process(g_input.diagnosis)) end_process();
+}
+
+struct Printing {
+  void (*compose)(Desk& desk, const void* argument);
+  const void* argument;
+};
+
+void compose_print(void* printing_argument) {
+  const Printing& printing = *static_cast<const Printing*>(printing_argument);
+  g_names.clear();
+  Desk desk(g_text, g_names, g_sources, g_symbolize);
+  printing.compose(desk, printing.argument);
 }
 
 void report(const Fault& fault, bool counts) {
@@ -152,6 +170,29 @@ void init_reports(const Options& options, const Sources& sources, SymbolizeHook 
   open_sink(options.log_path);
   init_exit_status(static_cast<int>(options.exitcode));
   set_fault_hook(report_fault);
+}
+
+void set_listener(const Listener& listener) { g_listener = listener; }
+
+void end_process() {
+  if (g_listener.ending != nullptr) g_listener.ending();
+  end_in_panic();
+}
+
+void print(void (*compose)(Desk& desk, const void* argument), const void* argument) {
+  if (g_options == nullptr) return;
+  const int saved_errno = errno;
+  const bool may_block = !os::is_sealed();
+  const os::SignalSet old = may_block ? os::block_signals(~kSynchronous) : 0;
+  if (g_lock.acquire(current_task(), kReportWaitNs) == Acquired::kYes) {
+    Printing printing{compose, argument};
+    g_text.clear();
+    penumbra_call_on_stack(compose_print, &printing, stack_top());
+    write_out(g_text.data(), g_text.size());
+    g_lock.release();
+  }
+  if (may_block) os::restore_signals(old);
+  errno = saved_errno;
 }
 
 void fork_child() {

@@ -32,6 +32,35 @@ using SymbolizeHook = void (*)(NameTable& names);
 void init_reports(const Options& options, const Sources& sources, SymbolizeHook symbolize);
 void fork_child();
 
+// What the sanitizers' interface (instrument/abi) hears: of each printed report its word and text, under the report's
+// lock; and that the process is about to end because of one. Set once at start; null: nobody listens.
+struct Listener {
+  void (*reported)(const Fault& fault, const char* word, const char* text) = nullptr;
+  void (*ending)() = nullptr;
+};
+void set_listener(const Listener& listener);
+// As fault=panic does after a report.
+[[noreturn]] void end_process();
+
+// Composes something that is no report, with the report's lock, stack, buffers and sink. `compose` fills in the names
+// it needs and calls symbolize() between naming and printing. Nothing is printed where the lock cannot be had.
+class Desk {
+ public:
+  constexpr Desk(TextBuffer& out_buffer, NameTable& name_table, const Sources& report_sources, SymbolizeHook hook)
+      : out(out_buffer), names(name_table), sources(report_sources), symbolize_(hook) {}
+  void symbolize() {
+    if (symbolize_ != nullptr) symbolize_(names);
+  }
+
+  TextBuffer& out;
+  NameTable& names;
+  const Sources& sources;
+
+ private:
+  SymbolizeHook symbolize_;
+};
+void print(void (*compose)(Desk& desk, const void* argument), const void* argument);
+
 void report_fault(const Fault& fault);
 // The same for a fault that the program may go on to handle itself: it does not change the exit status.
 void report_handled_fault(const Fault& fault);

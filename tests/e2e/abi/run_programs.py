@@ -86,8 +86,9 @@ def toolchains(build, scratch):
         yield Toolchain(name, c, cxx, cflags, libs, directory)
 
 
-def run(command):
+def run(command, **variables):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "LD_", "PENUMBRA_"))}
+    environment.update(variables)
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -118,6 +119,19 @@ def main():
                 program, module = tools.program("modules.c"), tools.module("module.c")
                 judge(f"{tools.name}: modules.c", run([program, module]), [], 0)
                 judge(f"{tools.name}: modules.c bad", run([program, module, "bad"]), ["global-out-of-bounds"], 99)
+            if not only or "interface" in only:
+                program = tools.program("interface.c")
+                done = run([program])
+                judge(f"{tools.name}: interface.c", done, ["use-after-poison"], 99)
+                for text in ("belongs to variable arena of", "4 bytes to the right of", "prints_its_stack+0x"):
+                    if text not in done.stderr:
+                        failures.append(f"{tools.name}: interface.c")
+                        print(f"FAILED {tools.name}: interface.c: no '{text}' in\n{done.stderr}")
+                done = run([program], PENUMBRA_OPTIONS="halt_on_error=1")
+                judge(f"{tools.name}: interface.c halting", done, ["use-after-poison"], 99)
+                if not done.stdout.endswith("death callback\n"):
+                    failures.append(f"{tools.name}: interface.c halting")
+                    print(f"FAILED {tools.name}: the death callback did not run: {done.stdout}")
             if not only or "bugs" in only:
                 program = tools.program("bugs.c")
                 judge(f"{tools.name}: bugs.c", run([program]), [], 0)

@@ -6,6 +6,8 @@
 #include <execinfo.h>
 #include <link.h>
 
+#include <atomic>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -52,6 +54,7 @@ void callee_that_unwinds() {
 class Library {
  public:
   explicit Library(const char* path) : handle_(dlopen(path, RTLD_NOW | RTLD_LOCAL)) {
+    if (handle_ == nullptr) throw std::runtime_error(dlerror());
     call_through_ = reinterpret_cast<CallThrough>(dlsym(handle_, "call_through"));
   }
   ~Library() { dlclose(handle_); }

@@ -1,15 +1,20 @@
 #include "runtime/base/thread_id.h"
 
-#include <sys/mman.h>
-
 #include "runtime/base/config.h"
 #include "runtime/base/os_linux.h"
+
+#include <sys/mman.h>
 
 namespace penumbra {
 namespace {
 
 constinit std::atomic<std::uint32_t> g_no_mark{1};  // stands in for the page where there is none
-constinit std::atomic<void (*)()> g_hook{nullptr};
+constinit std::atomic<void (*)()> g_child_hook{nullptr};
+constinit std::atomic<void (*)()> g_thread_hook{nullptr};
+
+void run(const std::atomic<void (*)()>& slot) {
+  if (void (*const hook)() = slot.load(std::memory_order_acquire)) hook();
+}
 
 }  // namespace
 
@@ -19,11 +24,11 @@ constinit std::atomic<std::uint32_t>* g_fork_mark = &g_no_mark;
 constinit thread_local std::uint32_t t_tid = 0;
 
 std::uint32_t find_tid() {
+  const bool is_new = t_tid == 0;
   t_tid = static_cast<std::uint32_t>(os::gettid());
   std::uint32_t wiped = 0;
-  if (g_fork_mark->compare_exchange_strong(wiped, 1)) {
-    if (void (*const hook)() = g_hook.load(std::memory_order_acquire)) hook();
-  }
+  if (g_fork_mark->compare_exchange_strong(wiped, 1)) run(g_child_hook);
+  if (is_new) run(g_thread_hook);
   return t_tid;
 }
 
@@ -42,7 +47,13 @@ void init_fork_mark() {
   internal::g_fork_mark = mark;
 }
 
-void set_unannounced_child_hook(void (*hook)()) { g_hook.store(hook, std::memory_order_release); }
+void set_unannounced_child_hook(void (*hook)()) {
+  g_child_hook.store(hook, std::memory_order_release);
+}
+
+void set_new_thread_hook(void (*hook)()) {
+  g_thread_hook.store(hook, std::memory_order_release);
+}
 
 void announce_child() {
   internal::t_tid = static_cast<std::uint32_t>(os::gettid());

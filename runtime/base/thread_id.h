@@ -1,10 +1,11 @@
 // Who runs: the thread id, cached, and the knowledge of having been forked, however that was done.
 //
-// One page is marked MADV_WIPEONFORK and holds 1. A child that finds 0 there is new: fork() calls its hooks, but
-// clone and _Fork call nobody (memory ruling 7), and only the page tells. Whoever first asks for a thread id in such
-// a child runs the child hook, alone, before anything else of ours.
+// One page is marked MADV_WIPEONFORK and holds 1. A child that finds 0 there is new: fork() calls its hooks,
+// but clone and _Fork call nobody (memory ruling 7), and only the page tells. Whoever first asks for a thread
+// id in such a child runs the child hook, alone, before anything else of ours.
 //
-// I1  current_tid() is the kernel's id of the calling thread, except in a vfork child, which shares its parent's.
+// I1  current_tid() is the kernel's id of the calling thread, except in a vfork child, which shares its
+// parent's.
 //
 // zone: signal-safe
 #pragma once
@@ -24,6 +25,8 @@ std::uint32_t find_tid();
 void init_fork_mark();
 // Runs in a child that no fork hook announced, in its only thread.
 void set_unannounced_child_hook(void (*hook)());
+// Runs once in every thread, when it first asks for its id.
+void set_new_thread_hook(void (*hook)());
 // For fork's own child hook: from now on this process is known.
 void announce_child();
 

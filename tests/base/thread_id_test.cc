@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 namespace penumbra {
@@ -37,6 +38,17 @@ TEST(ThreadId, IsRightInAChildThatNoHookAnnounced) {
   init_fork_mark();
   current_tid();
   EXPECT_EQ(in_bare_child([] { return current_tid() == kernel_tid() ? 7 : 1; }), 7);
+}
+
+TEST(ThreadId, ANewThreadRunsTheHookOnce) {
+  static std::atomic<int> calls{0};
+  set_new_thread_hook([] { ++calls; });
+  std::thread([] {
+    current_tid();
+    current_tid();
+  }).join();
+  set_new_thread_hook(nullptr);
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(ThreadId, AnUnannouncedChildRunsTheHookOnce) {

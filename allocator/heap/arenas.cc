@@ -3,7 +3,6 @@
 #include "allocator/region/regions.h"
 #include "runtime/base/check.h"
 #include "runtime/base/os_linux.h"
-#include "shadow/poison.h"
 
 namespace penumbra::heap {
 
@@ -18,7 +17,7 @@ bool Arenas::init(AppRange span, Manage manage) {
   }
   span_ = span;
   manage_ = manage;
-  units_ = reserved.address().ptr<std::atomic<UnitState>>();
+  taken_ = reserved.address().ptr<std::atomic<bool>>();
   return true;
 }
 
@@ -66,53 +65,33 @@ AppRange Arenas::range_of(AppAddr a) const {
   return arena != nullptr ? *arena : AppRange();
 }
 
-void Arenas::take_slowly(std::size_t unit) {
-  const LockGuard guard(fill_lock_);
-  fill_locked(unit);
-  if (contains(span_.begin + (unit + 1) * shadow::kUnitSize)) fill_locked(unit + 1);
-  units_[unit].store(kTaken, std::memory_order_release);
-}
-
-void Arenas::fill_locked(std::size_t unit) {
-  if (units_[unit].load(std::memory_order_relaxed) != kUntouched) return;
+bool Arenas::take_slowly(std::size_t unit) {
   const AppAddr begin = span_.begin + unit * shadow::kUnitSize;
-  PENUMBRA_CHECK(contains(begin));
-  shadow::poison(begin, shadow::kUnitSize, shadow::ShadowTag::kHeapNeverAllocated);
-  units_[unit].store(kFilled, std::memory_order_release);
-  filled_.fetch_add(1, std::memory_order_relaxed);
+  const AppRange arena = range_of(begin);
+  PENUMBRA_CHECK(arena.bytes() != 0);
+  const std::size_t units = begin + shadow::kUnitSize < arena.end ? 2 : 1;
+  if (!region::populate_arena(begin, units * shadow::kUnitSize)) return false;
+  if (!taken_[unit].exchange(true, std::memory_order_release)) {
+    taken_units_.fetch_add(1, std::memory_order_relaxed);
+  }
+  return true;
 }
 
-void Arenas::fork_prepare() {
-  grow_lock_.lock();
-  fill_lock_.lock();
-}
+void Arenas::fork_prepare() { grow_lock_.lock(); }
 
-void Arenas::fork_done() {
-  fill_lock_.unlock();
-  grow_lock_.unlock();
-}
+void Arenas::fork_done() { grow_lock_.unlock(); }
 
-void Arenas::reset_locks() {
-  grow_lock_.reset_after_fork();
-  fill_lock_.reset_after_fork();
-}
+void Arenas::reset_locks() { grow_lock_.reset_after_fork(); }
 
 void Arenas::validate() const {
   const std::size_t n = count();
-  std::size_t filled = 0;
   for (std::size_t i = 0; i < n; ++i) {
     PENUMBRA_CHECK_OP(arenas_[i].begin.value % kArenaAlignment, ==, 0u);
     for (std::size_t j = 0; j < i; ++j) {
       PENUMBRA_CHECK(arenas_[i].end <= arenas_[j].begin || arenas_[j].end <= arenas_[i].begin);
     }
-    for (AppAddr a = arenas_[i].begin; a < arenas_[i].end; a = a + shadow::kUnitSize) {
-      filled += is_filled(a);
-      const bool is_taken = units_[unit_of(a)].load(std::memory_order_acquire) == kTaken;
-      const AppAddr next = a + shadow::kUnitSize;
-      PENUMBRA_CHECK(!is_taken || !arenas_[i].contains(next) || is_filled(next));  // I1
-    }
   }
-  PENUMBRA_CHECK_OP(filled, <=, filled_units());
+  PENUMBRA_CHECK(n != 0 || taken_units() == 0);
 }
 
 }  // namespace penumbra::heap

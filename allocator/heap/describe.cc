@@ -1,11 +1,11 @@
-// Which object does an address belong to, or miss by how much? Answered from the shadow outwards, without a lock:
-// every block begins with two `ec` bytes before its object, and a header that proves itself.
+// Which object does an address belong to, or miss by how much? Answered from the shadow outwards, without a
+// lock: every block begins with two `ec` bytes before its object, and a header that proves itself.
 //
-// An address inside a block (redzones included) belongs to that block. Between blocks, in memory that none has used
-// yet or that mimalloc keeps for itself, the nearer neighbour is named.
-#include <algorithm>
-
+// An address inside a block (redzones included) belongs to that block. Between blocks, in memory that none
+// has used yet or that mimalloc keeps for itself, the nearer neighbour is named.
 #include "allocator/heap/internal.h"
+
+#include <algorithm>
 
 namespace penumbra::heap {
 namespace {
@@ -13,7 +13,8 @@ namespace {
 using shadow::kGranuleSize;
 using shadow::ShadowTag;
 
-// A whole block, to the left; one page, to the right and between blocks: farther off, a neighbour explains nothing.
+// A whole block, to the left; one page, to the right and between blocks: farther off, a neighbour explains
+// nothing.
 constexpr std::size_t kLeftReach = kLargestBlock + kPageSize;
 constexpr std::size_t kRightReach = kPageSize;
 
@@ -25,7 +26,9 @@ struct Candidate {
   bool exists() const { return !object.is_null(); }
 };
 
-bool is_left_redzone(AppAddr a) { return has_tag(a, ShadowTag::kHeapLeftRedzone); }
+bool is_left_redzone(AppAddr a) {
+  return has_tag(a, ShadowTag::kHeapLeftRedzone);
+}
 
 Candidate candidate_at(AppAddr object, AppAddr limit) {
   Candidate candidate;
@@ -95,7 +98,8 @@ bool describe(AppAddr a, BlockInfo& info) {
     // In the left redzone of an aligned object the object may be far; else only a near one matters.
     const Candidate right = search_right(a, arena, is_left_redzone(a) ? kLeftReach : kRightReach);
     const bool left_is_near = left.exists() && a - left.end < kRightReach;
-    if (right.exists() && (is_left_redzone(a) || !left_is_near || right.object - a < a - left.end)) nearest = right;
+    if (right.exists() && (is_left_redzone(a) || !left_is_near || right.object - a < a - left.end))
+      nearest = right;
     if (nearest.object == left.object && !left_is_near) return false;
   }
   if (!nearest.exists()) return false;

@@ -1,17 +1,17 @@
 #include "allocator/heap/heap.h"
 
-#include <errno.h>
-#include <sys/auxv.h>
-
-#include <algorithm>
-#include <new>
-
 #include "allocator/heap/internal.h"
 #include "runtime/base/check.h"
 #include "runtime/base/raw_memory.h"
 #include "runtime/base/thread_id.h"
 #include "shadow/check.h"
 #include "shadow/poison.h"
+
+#include <errno.h>
+#include <sys/auxv.h>
+
+#include <algorithm>
+#include <new>
 
 namespace penumbra::heap {
 
@@ -26,7 +26,9 @@ constinit thread_local QuarantineBatch t_batch;
 class ErrnoScope {
  public:
   ErrnoScope() : saved_(errno) {}
+
   ~ErrnoScope() { errno = saved_; }
+
   ErrnoScope(const ErrnoScope&) = delete;
   ErrnoScope& operator=(const ErrnoScope&) = delete;
 
@@ -52,7 +54,9 @@ AppAddr take_block(std::size_t bytes) {
   }
 }
 
-void return_block(void* block) { g_heap.mimalloc.free(block); }
+void return_block(void* block) {
+  g_heap.mimalloc.free(block);
+}
 
 void fill_object(AppAddr object, const Request& request) {
   if (request.zero) {
@@ -82,9 +86,10 @@ void* allocate(const Request& request) {
     errno = ENOMEM;
     return nullptr;
   }
-  const std::size_t needed = prefix_bytes(request.alignment) +
-                             round_up(request.bytes, shadow::kGranuleSize) + right_redzone(request.bytes);
-  if (needed > kLargestBlock) return allocate_large(request);
+  const std::size_t needed = prefix_bytes(request.alignment) + round_up(request.bytes, shadow::kGranuleSize) +
+                             right_redzone(request.bytes);
+  // A thread past its end has no mimalloc heap any more, and nobody would give back a new one.
+  if (needed > kLargestBlock || t_batch.is_closed) return allocate_large(request);
   const AppAddr block = take_block(needed);
   if (block.is_null()) {
     errno = ENOMEM;
@@ -93,13 +98,18 @@ void* allocate(const Request& request) {
   const std::size_t usable = g_heap.mimalloc.usable_size(block.ptr<void>());
   // Anything else would be memory from outside our arenas (memory ruling 18).
   PENUMBRA_CHECK(g_heap.span.contains(block) && usable >= needed);
-  g_heap.arenas.take(block, usable);
+  if (!g_heap.arenas.take(block, usable)) {
+    return_block(block.ptr<void>());
+    errno = ENOMEM;
+    return nullptr;
+  }
 
   const AppAddr object = object_in(block, request.alignment);
   Facts facts;
   facts.state = State::kLive;
   facts.by = request.by;
-  facts.alignment_log = static_cast<std::uint8_t>(std::countr_zero(std::max(request.alignment, kMinAlignment)));
+  facts.alignment_log =
+      static_cast<std::uint8_t>(std::countr_zero(std::max(request.alignment, kMinAlignment)));
   facts.bytes = request.bytes;
   facts.tid = current_tid();
   const std::uint64_t word = pack(facts);
@@ -111,7 +121,8 @@ void* allocate(const Request& request) {
 
   fill_object(object, request);
   shadow::poison(block, object - block, shadow::ShadowTag::kHeapLeftRedzone);
-  shadow::unpoison_with_tail(object, request.bytes, block + usable - object, shadow::ShadowTag::kHeapRightRedzone);
+  shadow::unpoison_with_tail(object, request.bytes, block + usable - object,
+                             shadow::ShadowTag::kHeapRightRedzone);
   return object.ptr<void>();
 }
 
@@ -127,7 +138,8 @@ Found read_header(AppAddr object) {
   }
   // Back at mimalloc, the word is a link; the record of the free tells what was here.
   const std::uint64_t recorded = free_record_of(object).word;
-  if (unpack(recorded).state == State::kQuarantined && header.check == header_check(object, recorded, header.stack)) {
+  if (unpack(recorded).state == State::kQuarantined &&
+      header.check == header_check(object, recorded, header.stack)) {
     found.word = recorded;
     found.verdict = FreeVerdict::kDoubleFree;
     found.state = BlockState::kFreed;
@@ -161,7 +173,7 @@ std::size_t requested_bytes(const void* object) {
   return info.verdict == FreeVerdict::kFreed ? info.bytes : ~std::size_t{0};
 }
 
-FreeVerdict free(void* pointer, AllocatorName by, StackId stack) {
+FreeVerdict free(void* pointer, AllocatorName by, StackId stack, AllocatorName* was) {
   const AppAddr object(pointer);
   Found found = look_up(object);
   if (found.verdict != FreeVerdict::kFreed) return found.verdict;
@@ -171,6 +183,7 @@ FreeVerdict free(void* pointer, AllocatorName by, StackId stack) {
     return FreeVerdict::kDoubleFree;
   }
   const Facts facts = unpack(claimed);
+  if (was != nullptr) *was = facts.by;
   if (facts.is_large) {
     free_large(object, facts, stack);
   } else {
@@ -189,7 +202,7 @@ Stats stats() {
   Stats stats{};
   stats.arenas = g_heap.arenas.count();
   stats.arena_bytes = g_heap.arenas.bytes();
-  stats.filled_units = g_heap.arenas.filled_units();
+  stats.taken_units = g_heap.arenas.taken_units();
   stats.quarantined_bytes = g_heap.quarantine.queued_bytes();
   stats.lost_blocks = g_heap.quarantine.lost_blocks();
   return stats;
@@ -217,7 +230,9 @@ void fork_parent() {
   g_heap.arenas.fork_done();
 }
 
-void fork_child() { fork_parent(); }
+void fork_child() {
+  fork_parent();
+}
 
 void fork_child_unprepared() {
   g_heap.arenas.reset_locks();

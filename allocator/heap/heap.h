@@ -1,18 +1,18 @@
-// The heap under malloc: mimalloc blocks inside regions, a 16-byte header and redzones around each object, and a
-// quarantine of freed ones. Objects above the arena's largest size are regions of their own.
+// The heap under malloc: mimalloc blocks inside regions, a 16-byte header and redzones around each object,
+// and a quarantine of freed ones. Objects above the arena's largest size are regions of their own.
 //
 // Verdicts go up; nothing here prints. Callers (runtime/preload) bring the stacks.
 //
 // zone: nomalloc
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
 #include "runtime/base/address.h"
 #include "runtime/base/fault.h"
 #include "runtime/base/options.h"
 #include "runtime/base/stack_id.h"
+
+#include <cstddef>
+#include <cstdint>
 
 namespace penumbra::heap {
 
@@ -58,15 +58,15 @@ ObjectInfo inspect(const void* object);
 
 // Null with errno ENOMEM when it cannot be had.
 void* allocate(const Request& request);
-// `by` kNone accepts any allocator.
-FreeVerdict free(void* object, AllocatorName by, StackId stack);
+// `by` kNone accepts any allocator. `was` receives the allocator that a freed object came from.
+FreeVerdict free(void* object, AllocatorName by, StackId stack, AllocatorName* was = nullptr);
 // Bytes requested of a live object, ~0 if none begins here.
 std::size_t requested_bytes(const void* object);
 // Signal-safe; tries locks only.
 bool describe(AppAddr a, BlockInfo& info);
 
 struct Stats {
-  std::uint64_t arenas, arena_bytes, filled_units;
+  std::uint64_t arenas, arena_bytes, taken_units;
   std::uint64_t quarantined_bytes;  // in the queue; each thread holds a batch on top
   std::uint64_t lost_blocks;        // freed where neither batch nor queue could take them
 };

@@ -24,12 +24,16 @@ extern Heap g_heap;
 // As ASan's malloc_fill_byte: pointers made of it are not canonical, numbers made of it are implausible.
 inline constexpr std::uint8_t kJunk = 0xbe;
 
-inline std::uint8_t shadow_byte(AppAddr a) { return *shadow::shadow_of(a).ptr<const volatile std::uint8_t>(); }
+inline std::uint8_t shadow_byte(AppAddr a) {
+  return *shadow::shadow_of(a).ptr<const volatile std::uint8_t>();
+}
 
-inline bool has_tag(AppAddr a, shadow::ShadowTag tag) { return shadow_byte(a) == static_cast<std::uint8_t>(tag); }
+inline bool has_tag(AppAddr a, shadow::ShadowTag tag) {
+  return shadow_byte(a) == static_cast<std::uint8_t>(tag);
+}
 
-// By the shadow alone: does an object of ours begin exactly here? True also for freed ones, until their memory is
-// reused. Then the 16 bytes before it can be read.
+// By the shadow alone: does an object of ours begin exactly here? True also for freed ones, until their
+// memory is reused. Then the 16 bytes before it can be read.
 inline bool object_begins_at(AppAddr a) {
   return a.value % kMinAlignment == 0 && a >= g_heap.span.begin + kHeaderBytes && a < g_heap.span.end &&
          has_tag(a - kHeaderBytes, shadow::ShadowTag::kHeapLeftRedzone) &&

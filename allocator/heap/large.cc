@@ -3,29 +3,34 @@
 //     region begin      object - 16     object                              region tail, guard
 //     | gap, if aligned | header        | the program's bytes ......        |
 //
-// The object lies a fixed distance behind the region's begin: 16 bytes, or the alignment where that is larger, so
-// that a pointer leads back to its region without a search. Up to a unit the whole gap is tagged as left redzone; of
-// a larger one only the last 16 bytes are, because the region allocator does not populate inner units (memory ruling
-// 4); the tag is taken back before the region is freed, which expects those units untouched.
+// The object lies a fixed distance behind the region's begin: 16 bytes, or the alignment where that is
+// larger, so that a pointer leads back to its region without a search. Up to a unit the whole gap is tagged
+// as left redzone; of a larger one only the last 16 bytes are, because the region allocator does not populate
+// inner units (memory ruling 4); the tag is taken back before the region is freed, which expects those units
+// untouched.
 //
 // Freed regions wait in the region allocator's own lazy lists, poisoned at once; the heap's quarantine, whose
 // entries are still resident, would only keep their memory longer.
-#include <errno.h>
-
-#include <algorithm>
-
 #include "allocator/heap/internal.h"
 #include "allocator/region/regions.h"
 #include "runtime/base/check.h"
 #include "runtime/base/raw_memory.h"
 #include "shadow/poison.h"
 
+#include <errno.h>
+
+#include <algorithm>
+
 namespace penumbra::heap {
 namespace {
 
-std::size_t gap_bytes(std::size_t alignment) { return std::max(alignment, kHeaderBytes); }
+std::size_t gap_bytes(std::size_t alignment) {
+  return std::max(alignment, kHeaderBytes);
+}
 
-std::size_t tagged_gap_bytes(std::size_t gap) { return gap <= shadow::kUnitSize / 2 ? gap : kHeaderBytes; }
+std::size_t tagged_gap_bytes(std::size_t gap) {
+  return gap <= shadow::kUnitSize / 2 ? gap : kHeaderBytes;
+}
 
 }  // namespace
 
@@ -97,8 +102,8 @@ bool describe_large(AppAddr a, BlockInfo& info) {
   info.allocated_by = area.allocated_by;
   info.freed_by = area.freed_by;
   info.state = area.state == region::AreaState::kLive ? BlockState::kLive : BlockState::kFreed;
-  // Where the object begins is in a live region's shadow; a freed one has the usual 16 bytes, unless its alignment
-  // was larger, which nobody knows any more.
+  // Where the object begins is in a live region's shadow; a freed one has the usual 16 bytes, unless its
+  // alignment was larger, which nobody knows any more.
   std::size_t gap = kHeaderBytes;
   if (info.state == BlockState::kLive) {
     for (std::size_t candidate = gap; candidate < area.requested; candidate *= 2) {

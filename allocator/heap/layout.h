@@ -1,21 +1,23 @@
 // What a heap block looks like, byte for byte: the only home of the header's encoding.
 //
-//     block                object - 16          object                    object + bytes          block + usable
-//     | gap, if aligned    | header (16)        | the program's bytes     | right redzone ...     |
-//     ^ what mimalloc gave                      ^ what the program gets
+//     block                object - 16          object                    object + bytes          block +
+//     usable | gap, if aligned    | header (16)        | the program's bytes     | right redzone ...     | ^
+//     what mimalloc gave                      ^ what the program gets
 //
-// The gap is empty for alignments up to 16; then the header is the whole left redzone. Otherwise the 8 bytes before
-// the header hold the distance from block to object. All of the left side is tagged kHeapLeftRedzone, from the
-// object's end to the block's kHeapRightRedzone. So where `ec ec` in the shadow meets anything else, an object begins.
+// The gap is empty for alignments up to 16; then the header is the whole left redzone. Otherwise the 8 bytes
+// before the header hold the distance from block to object. All of the left side is tagged kHeapLeftRedzone,
+// from the object's end to the block's kHeapRightRedzone. So where `ec ec` in the shadow meets anything else,
+// an object begins.
 //
 //     header       word   state:2 large:1 by:3 log2(alignment):6 size and owner:52
 //                  stack  of the allocation
 //                  check  over object, word without state, stack, and a secret of the process
 //     free record  word, stack of the free, thread that freed: over the first 16 bytes of a freed object
 //
-// The 52 bits are size:30 thread:22 in an arena block, and size:52 in a large object, whose region knows its thread.
-// mimalloc writes its free-list link over the first 8 bytes of a block that it got back, which is the header's word.
-// stack and check stay, and the record holds the word: a freed object stays describable until its memory is reused.
+// The 52 bits are size:30 thread:22 in an arena block, and size:52 in a large object, whose region knows its
+// thread. mimalloc writes its free-list link over the first 8 bytes of a block that it got back, which is the
+// header's word. stack and check stay, and the record holds the word: a freed object stays describable until
+// its memory is reused.
 //
 // I1  state goes kLive -> kQuarantined once, by compare-and-swap: whoever loses that is freeing twice.
 // I2  a block has at least 16 bytes behind its header, so that the free record fits.
@@ -23,23 +25,25 @@
 // zone: signal-safe
 #pragma once
 
-#include <atomic>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-
 #include "runtime/base/address.h"
 #include "runtime/base/config.h"
 #include "runtime/base/fault.h"
 #include "runtime/base/stack_id.h"
 
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
 namespace penumbra::heap {
 
 inline constexpr std::size_t kHeaderBytes = 16;
 inline constexpr std::size_t kMinAlignment = 16;  // of malloc on x86-64
-// Between block and object where the alignment is larger: header, distance, and what keeps the sum a multiple of 16.
+// Between block and object where the alignment is larger: header, distance, and what keeps the sum a multiple
+// of 16.
 inline constexpr std::size_t kAlignedPrefix = 32;
-// Whole blocks up to this size come from arenas. One more byte, and a region of its own costs less than it wastes.
+// Whole blocks up to this size come from arenas. One more byte, and a region of its own costs less than it
+// wastes.
 inline constexpr std::size_t kLargestBlock = 256u << 10;
 
 // KASAN's sizes (optimal_redzone in mm/kasan/generic.c up to Linux 6.0).
@@ -120,11 +124,17 @@ struct FreeRecord {
 
 static_assert(sizeof(Header) == kHeaderBytes && sizeof(FreeRecord) == 16);
 
-inline Header& header_of(AppAddr object) { return *(object - kHeaderBytes).ptr<Header>(); }
+inline Header& header_of(AppAddr object) {
+  return *(object - kHeaderBytes).ptr<Header>();
+}
 
-inline FreeRecord& free_record_of(AppAddr object) { return *object.ptr<FreeRecord>(); }
+inline FreeRecord& free_record_of(AppAddr object) {
+  return *object.ptr<FreeRecord>();
+}
 
-inline std::uint64_t& distance_of(AppAddr object) { return *(object - kHeaderBytes - 8).ptr<std::uint64_t>(); }
+inline std::uint64_t& distance_of(AppAddr object) {
+  return *(object - kHeaderBytes - 8).ptr<std::uint64_t>();
+}
 
 // Bytes from block to object at most; the block must have that many more than the object and its redzone.
 constexpr std::size_t prefix_bytes(std::size_t alignment) {

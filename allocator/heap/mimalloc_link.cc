@@ -1,15 +1,15 @@
 #include "allocator/heap/mimalloc_link.h"
 
+#include "runtime/base/config.h"
+#include "runtime/base/os_linux.h"
+#include "runtime/base/raw_memory.h"
+
 #include <elf.h>
 #include <link.h>
 #include <mimalloc.h>
 #include <sys/mman.h>
 
 #include <cstdint>
-
-#include "runtime/base/config.h"
-#include "runtime/base/os_linux.h"
-#include "runtime/base/raw_memory.h"
 
 namespace penumbra::heap {
 namespace {
@@ -32,10 +32,10 @@ bool starts_with(const char* text, const char* start) {
 // What the dynamic section of a loaded library says, as pointers.
 struct Library {
   std::uintptr_t base = 0;
-  const ElfW(Sym)* symbols = nullptr;
+  const ElfW(Sym) * symbols = nullptr;
   const char* strings = nullptr;
   const std::uint32_t* gnu_hash = nullptr;
-  const ElfW(Rela)* jump_slots = nullptr;
+  const ElfW(Rela) * jump_slots = nullptr;
   std::size_t jump_slot_bytes = 0;
   std::uintptr_t relro_begin = 0;  // pages that the loader made read-only after relocating
   std::uintptr_t relro_end = 0;
@@ -46,7 +46,8 @@ struct Library {
   void* find(const char* name) const {
     const std::uint32_t buckets = gnu_hash[0];
     const std::uint32_t first = gnu_hash[1];
-    const std::uint32_t* const bucket = gnu_hash + 4 + gnu_hash[2] * (sizeof(ElfW(Addr)) / sizeof(std::uint32_t));
+    const std::uint32_t* const bucket =
+        gnu_hash + 4 + gnu_hash[2] * (sizeof(ElfW(Addr)) / sizeof(std::uint32_t));
     const std::uint32_t* const chain = bucket + buckets;
     std::uint32_t hash = 5381;
     for (const char* c = name; *c != '\0'; ++c) hash = hash * 33 + static_cast<unsigned char>(*c);
@@ -79,14 +80,26 @@ int find_library(dl_phdr_info* info, std::size_t, void* out) {
     }
     if (segment.p_type != PT_DYNAMIC) continue;
     // glibc has relocated these pointers.
-    for (auto* d = reinterpret_cast<const ElfW(Dyn)*>(library.base + segment.p_vaddr); d->d_tag != DT_NULL; ++d) {
+    for (auto* d = reinterpret_cast<const ElfW(Dyn)*>(library.base + segment.p_vaddr); d->d_tag != DT_NULL;
+         ++d) {
       switch (d->d_tag) {
-        case DT_SYMTAB: library.symbols = reinterpret_cast<const ElfW(Sym)*>(d->d_un.d_ptr); break;
-        case DT_STRTAB: library.strings = reinterpret_cast<const char*>(d->d_un.d_ptr); break;
-        case DT_GNU_HASH: library.gnu_hash = reinterpret_cast<const std::uint32_t*>(d->d_un.d_ptr); break;
-        case DT_JMPREL: library.jump_slots = reinterpret_cast<const ElfW(Rela)*>(d->d_un.d_ptr); break;
-        case DT_PLTRELSZ: library.jump_slot_bytes = d->d_un.d_val; break;
-        default: break;
+        case DT_SYMTAB:
+          library.symbols = reinterpret_cast<const ElfW(Sym)*>(d->d_un.d_ptr);
+          break;
+        case DT_STRTAB:
+          library.strings = reinterpret_cast<const char*>(d->d_un.d_ptr);
+          break;
+        case DT_GNU_HASH:
+          library.gnu_hash = reinterpret_cast<const std::uint32_t*>(d->d_un.d_ptr);
+          break;
+        case DT_JMPREL:
+          library.jump_slots = reinterpret_cast<const ElfW(Rela)*>(d->d_un.d_ptr);
+          break;
+        case DT_PLTRELSZ:
+          library.jump_slot_bytes = d->d_un.d_val;
+          break;
+        default:
+          break;
       }
     }
   }
@@ -104,11 +117,13 @@ void* inner_target(const Library& library, const char* name) {
 void bind_inner_calls(const Library& library) {
   const bool is_protected = library.relro_begin < library.relro_end;
   const AppAddr relro(library.relro_begin);
-  if (is_protected) os::protect(relro, library.relro_end - library.relro_begin, PROT_READ | PROT_WRITE).ignore();
+  if (is_protected)
+    os::protect(relro, library.relro_end - library.relro_begin, PROT_READ | PROT_WRITE).ignore();
   for (std::size_t i = 0; i < library.jump_slot_bytes / sizeof(ElfW(Rela)); ++i) {
     const ElfW(Rela)& slot = library.jump_slots[i];
     if (ELF64_R_TYPE(slot.r_info) != R_X86_64_JUMP_SLOT) continue;
-    void* const target = inner_target(library, library.strings + library.symbols[ELF64_R_SYM(slot.r_info)].st_name);
+    void* const target =
+        inner_target(library, library.strings + library.symbols[ELF64_R_SYM(slot.r_info)].st_name);
     if (target != nullptr) *reinterpret_cast<void**>(library.base + slot.r_offset) = target;
   }
   if (is_protected) os::protect(relro, library.relro_end - library.relro_begin, PROT_READ).ignore();
@@ -134,7 +149,8 @@ bool bind_mimalloc(Mimalloc& functions) {
   }
   bind_inner_calls(library);
   functions.option_set(mi_option_limit_os_alloc, 1);
-  // The environment (MIMALLOC_RESERVE_...) could set these for the program's own use; memory from there is not ours.
+  // The environment (MIMALLOC_RESERVE_...) could set these for the program's own use; memory from there is
+  // not ours.
   functions.option_set(mi_option_reserve_os_memory, 0);
   functions.option_set(mi_option_reserve_huge_os_pages, 0);
   return true;

@@ -1,10 +1,10 @@
 #include "allocator/heap/quarantine.h"
 
-#include <algorithm>
-
 #include "runtime/base/check.h"
 #include "runtime/base/config.h"
 #include "runtime/base/os_linux.h"
+
+#include <algorithm>
 
 namespace penumbra::heap {
 
@@ -63,8 +63,8 @@ void Quarantine::close(QuarantineBatch& batch) {
   batch.is_closed = true;
 }
 
-// `may_release` false: the thread is inside put() already, or about to be gone; giving blocks back then could run
-// mimalloc inside itself, or make it set up a heap for a thread that never ends again.
+// `may_release` false: the thread is inside put() already, or about to be gone; giving blocks back then could
+// run mimalloc inside itself, or make it set up a heap for a thread that never ends again.
 void Quarantine::push(const QuarantineEntry* entries, std::size_t count, bool may_wait, bool may_release) {
   if (may_wait) {
     lock_.lock();
@@ -106,7 +106,8 @@ bool Quarantine::append_locked(QuarantineEntry entry) {
     newest_ = chunk;
   }
   newest_->entries[newest_->tail++] = entry;
-  queued_bytes_.store(queued_bytes_.load(std::memory_order_relaxed) + entry.bytes(), std::memory_order_relaxed);
+  queued_bytes_.store(queued_bytes_.load(std::memory_order_relaxed) + entry.bytes(),
+                      std::memory_order_relaxed);
   return true;
 }
 

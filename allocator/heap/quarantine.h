@@ -1,23 +1,25 @@
 // Freed blocks on their way back to mimalloc: held long enough that a stale pointer still meets poison.
 //
-//     thread's batch (64 blocks)  --full-->  one queue for the process, oldest first  --over the limit-->  mimalloc
+//     thread's batch (64 blocks)  --full-->  one queue for the process, oldest first  --over the limit-->
+//     mimalloc
 //
-// What counts is whole blocks, redzones included (memory ruling 13). The queue is chunks of packed entries in pages
-// of their own, never links inside the blocks: a stale write must not be able to reach it.
+// What counts is whole blocks, redzones included (memory ruling 13). The queue is chunks of packed entries in
+// pages of their own, never links inside the blocks: a stale write must not be able to reach it.
 //
 // I1  queued_bytes() is the sum of the queued entries, and at most the limit once push() has returned.
-// I2  a batch belongs to one thread; a signal handler that finds it in use goes to the queue, and where that is
+// I2  a batch belongs to one thread; a signal handler that finds it in use goes to the queue, and where that
+// is
 //     locked gives the block up: lost_blocks() counts those.
 //
 // zone: nomalloc
 #pragma once
 
+#include "runtime/base/address.h"
+#include "runtime/base/locks.h"
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-
-#include "runtime/base/address.h"
-#include "runtime/base/locks.h"
 
 namespace penumbra::heap {
 
@@ -25,9 +27,12 @@ namespace penumbra::heap {
 class QuarantineEntry {
  public:
   constexpr QuarantineEntry() = default;
+
   constexpr QuarantineEntry(AppAddr block, std::size_t bytes)
       : word_(block.value >> 4 << kSizeBits | bytes >> 4) {}
+
   constexpr AppAddr block() const { return AppAddr(word_ >> kSizeBits << 4); }
+
   constexpr std::size_t bytes() const { return (word_ & ((std::uint64_t{1} << kSizeBits) - 1)) << 4; }
 
  private:
@@ -59,11 +64,15 @@ class Quarantine {
   void drain();
 
   std::size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+
   std::uint64_t lost_blocks() const { return lost_blocks_.load(std::memory_order_relaxed); }
 
   void fork_prepare() { lock_.lock(); }
+
   void fork_done() { lock_.unlock(); }
+
   void reset_locks() { lock_.reset_after_fork(); }
+
   void validate();
 
  private:

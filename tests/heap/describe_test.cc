@@ -1,7 +1,7 @@
 // Which object an address belongs to, for every offset around and inside objects of every state.
-#include <cstring>
-
 #include "tests/heap/heap_fixture.h"
+
+#include <cstring>
 
 namespace penumbra::heap {
 namespace {

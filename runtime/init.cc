@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstddef>
 
+#include "allocator/heap/heap.h"
+#include "allocator/region/regions.h"
 #include "instrument/abi/abi.h"
 #include "instrument/abi/compiled.h"
 #include "instrument/abi/leaving.h"
@@ -14,6 +16,8 @@
 #include "runtime/base/raw_memory.h"
 #include "runtime/base/text_buffer.h"
 #include "runtime/compiled.h"
+#include "runtime/preload/objects.h"
+#include "runtime/preload/operators.h"
 #include "runtime/process/exec.h"
 #include "runtime/report/exit_status.h"
 #include "runtime/report/helper_process.h"
@@ -21,6 +25,7 @@
 #include "runtime/report/symbolizer.h"
 #include "runtime/signals/signals.h"
 #include "runtime/stacks/stacks.h"
+#include "runtime/threads.h"
 #include "shadow/address_map.h"
 
 // The stack as the kernel made it: argc, argv, null, envp, null. ld.so exports it (GLIBC_2.2.5).
@@ -77,11 +82,34 @@ void start_compiled_checks_only() {
 
 report::Sources report_sources() {
   report::Sources sources;
+  sources.describe_block = heap::describe;
+  sources.in_span = region::owns;
+  sources.describe_area = region::describe;
   sources.describe_global = describe_global;
   sources.unwind = stacks::unwind;
   sources.unwind_ucontext = stacks::unwind_ucontext;
   sources.stored_stack = stacks::depot_get;
   return sources;
+}
+
+// Regions, and the heap in them. Says who serves malloc from now on: where something is missing, the program's own.
+preload::Source start_heap(const Options& options) {
+  FixedTextBuffer<256> line;
+  line.append("penumbra: ");
+  if (!region::init(options)) {
+    line.append("cannot reserve the span of regions: heap checks are off");
+    say(line);
+    return preload::Source::kNext;
+  }
+  init_threads();
+  if (!options.heap) return preload::Source::kNext;
+  if (!heap::init(options)) {
+    line.append("libmimalloc is not loaded or not the one we know: heap checks are off");
+    say(line);
+    return preload::Source::kNext;
+  }
+  preload::find_replaced_operators();
+  return preload::Source::kOurs;
 }
 
 Stage bring_up(char** envp) {
@@ -103,6 +131,7 @@ Stage bring_up(char** envp) {
     abi::require_shadow_for_compiled_code();
     return Stage::kAside;
   }
+  preload::init(start_heap(options));
   if (options.symbolize) report::find_helper();
   report::init_reports(options, report_sources(), options.symbolize ? report::symbolize : nullptr);
   report::arm_exit_handler(report::say_repeats);
@@ -123,7 +152,9 @@ Stage stage() { return g_stage.load(std::memory_order_acquire); }
 void init(char** envp) {
   Stage expected = Stage::kNotYet;
   if (!g_stage.compare_exchange_strong(expected, Stage::kRunning)) return;
-  g_stage.store(bring_up(envp != nullptr ? envp : environment_on_stack()), std::memory_order_release);
+  const Stage reached = bring_up(envp != nullptr ? envp : environment_on_stack());
+  if (reached == Stage::kAside) preload::init(preload::Source::kNext);
+  g_stage.store(reached, std::memory_order_release);
 }
 
 const char* find_environment(char** envp, const char* name) {

@@ -1,0 +1,70 @@
+#include "runtime/threads.h"
+
+#include "allocator/heap/heap.h"
+#include "allocator/region/regions.h"
+#include "runtime/base/thread_id.h"
+
+#include <limits.h>
+#include <pthread.h>
+
+#include <cstdint>
+
+namespace penumbra::runtime {
+
+#if PENUMBRA_VALIDATE > 0
+namespace internal {
+constinit thread_local unsigned t_no_malloc = 0;
+}
+#endif
+
+namespace {
+
+constinit pthread_key_t g_exit_key = 0;
+
+// The value is the number of the round, 1 in the first.
+void at_thread_exit(void* round) {
+  const auto n = reinterpret_cast<std::uintptr_t>(round);
+  if (n < PTHREAD_DESTRUCTOR_ITERATIONS) {
+    if (pthread_setspecific(g_exit_key, reinterpret_cast<void*>(n + 1)) == 0) return;
+  }
+  heap::thread_exit();
+}
+
+void arm_thread_exit() {
+  pthread_setspecific(g_exit_key, reinterpret_cast<void*>(std::uintptr_t{1}));
+}
+
+void before_fork() {
+  heap::fork_prepare();
+  region::fork_prepare();
+}
+
+void after_fork_in_parent() {
+  region::fork_parent();
+  heap::fork_parent();
+}
+
+void after_fork_in_child() {
+  announce_child();
+  region::fork_child();
+  heap::fork_child();
+}
+
+void in_unannounced_child() {
+  region::fork_child();
+  heap::fork_child_unprepared();
+}
+
+}  // namespace
+
+void init_threads() {
+  init_fork_mark();
+  set_unannounced_child_hook(in_unannounced_child);
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  if (pthread_key_create(&g_exit_key, at_thread_exit) != 0) return;
+  set_new_thread_hook(arm_thread_exit);
+  // The main thread has asked for its id before the hook was there. It ends by pthread_exit, if ever.
+  arm_thread_exit();
+}
+
+}  // namespace penumbra::runtime

@@ -101,14 +101,15 @@ std::uint64_t take_words(std::uint64_t words) {
   std::uint64_t top = g_top.load(std::memory_order_relaxed);
   do {
     if (top + words > g_depot.arena_words || !open_up_to(top + words)) return 0;
-  } while (!g_top.compare_exchange_weak(top, top + words, std::memory_order_relaxed));
+  } while (!g_top.compare_exchange_weak(top, top + words, std::memory_order_acquire, std::memory_order_relaxed));
   return top;
 }
 
-// A record that lost the race to be linked: given back if nobody took words since, else left unused.
+// A record that lost the race to be linked: given back if nobody took words since, else left unused. Released, and
+// acquired by take_words(): our last writes to it come before those of whoever gets the words next.
 void give_back(std::uint64_t at, std::uint64_t words) {
   std::uint64_t top = at + words;
-  if (!g_top.compare_exchange_strong(top, at, std::memory_order_relaxed)) {
+  if (!g_top.compare_exchange_strong(top, at, std::memory_order_release, std::memory_order_relaxed)) {
     g_wasted_words.fetch_add(words, std::memory_order_relaxed);
   }
 }

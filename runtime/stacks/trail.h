@@ -73,23 +73,23 @@ class Trail {
   std::uint32_t failures_ = 0;           // since the last success, at most kMaxFailures
   std::uint32_t pause_ = 0;              // records that go the ordinary way before the next try
   std::size_t depth_ = 0;
-  std::size_t top_ = kNodes;
+  std::size_t top_ = 0;       // set by forget(), with all that is not 0 in an empty trail: g_trails lies in .bss
   bool is_complete_ = false;  // the last node is the outermost frame there is
 
-  std::uintptr_t pc_[kNodes];
-  std::uintptr_t sp_[kNodes];
-  std::uintptr_t bp_[kNodes];
-  std::uintptr_t slot_[kNodes];      // where bp_[i + 1] was read from; kept_bp(i) where bp was kept
-  std::uint64_t hash_[kNodes + 1];  // hash_[kNodes] is 0
-  StackId ids_[kNodes];
+  std::uintptr_t pc_[kNodes] = {};
+  std::uintptr_t sp_[kNodes] = {};
+  std::uintptr_t bp_[kNodes] = {};
+  std::uintptr_t slot_[kNodes] = {};     // where bp_[i + 1] was read from; kept_bp(i) where bp was kept
+  std::uint64_t hash_[kNodes + 1] = {};  // hash_[kNodes] is 0
+  StackId ids_[kNodes] = {};
 
   // Frames of the walk in progress, innermost first, until it is known where they join the trail.
   std::size_t fresh_ = 0;
   std::size_t join_ = 0;  // the first node that stays
-  std::uintptr_t fresh_pc_[kMaxFresh];
-  std::uintptr_t fresh_sp_[kMaxFresh];
-  std::uintptr_t fresh_bp_[kMaxFresh];
-  std::uintptr_t fresh_slot_[kMaxFresh];  // 0 where bp was kept
+  std::uintptr_t fresh_pc_[kMaxFresh] = {};
+  std::uintptr_t fresh_sp_[kMaxFresh] = {};
+  std::uintptr_t fresh_bp_[kMaxFresh] = {};
+  std::uintptr_t fresh_slot_[kMaxFresh] = {};  // 0 where bp was kept
 };
 
 }  // namespace penumbra::stacks

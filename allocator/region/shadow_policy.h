@@ -5,7 +5,8 @@
 //                  KASAN_VMALLOC, where all of vmalloc's shadow is one shared page
 //     LazyShadow   shadow pages populated with the areas, shared between neighbours, taken back exactly
 //
-// All three have the same members; the empty ones vanish.
+// All three have the same members; the empty ones vanish. Shadow is written by raw_set alone, never by a store here:
+// the checked benchmark compiles allocators with checks, and shadow has no shadow (the kernel's mm/kasan is apart, too).
 //
 // zone: nomalloc
 #pragma once
@@ -77,7 +78,7 @@ class LazyShadow {
     raw_set(shadow, 0, whole);
     if (whole == all) [[likely]] return;
     const std::size_t rest = requested & (shadow::kGranuleSize - 1);
-    if (rest != 0) shadow[whole] = static_cast<std::uint8_t>(rest);
+    if (rest != 0) raw_set(shadow + whole, static_cast<int>(rest), 1);
     set(shadow + whole + (rest != 0), all - whole - (rest != 0), shadow::ShadowTag::kRegionTail);
   }
   void guard(AppAddr begin, std::size_t bytes) { tag(begin, bytes, shadow::ShadowTag::kRegionGuard); }
@@ -88,7 +89,7 @@ class LazyShadow {
     std::uint8_t* const shadow = units_.shadow_at(begin).ptr();
     raw_set(shadow, 0, bytes >> shadow::kGranuleShift);
     const std::size_t rest = bytes & (shadow::kGranuleSize - 1);
-    if (rest != 0) shadow[bytes >> shadow::kGranuleShift] = static_cast<std::uint8_t>(rest);
+    if (rest != 0) raw_set(shadow + (bytes >> shadow::kGranuleShift), static_cast<int>(rest), 1);
   }
   void forbid(AppAddr begin, std::size_t bytes) { tag(begin, bytes, shadow::ShadowTag::kRegionFreed); }
   // A live area changes its size within its pages: only granules that change are written, so that no byte which stays

@@ -56,6 +56,8 @@ bool set_mode(std::string_view word, unsigned cpus, Parameters& parameters) {
     parameters.test_repeat_count = 20;
   } else if (word == "serve") {
     parameters.serve = true;
+  } else if (word == "selfcheck") {
+    parameters.selfcheck = true;
   } else {
     return false;
   }
@@ -124,7 +126,7 @@ std::string parse_parameters(std::span<const std::string_view> words, unsigned c
     const std::size_t equals = word.find('=');
     if (equals == std::string_view::npos) {
       if (set_mode(word, cpus, parameters)) continue;
-      return refuse(word, "neither a mode (performance, smoke, stress, serve) nor key=value");
+      return refuse(word, "neither a mode (performance, smoke, stress, serve, selfcheck) nor key=value");
     }
     std::string error = set_key(word, word.substr(0, equals), word.substr(equals + 1), parameters);
     if (!error.empty()) return error;
@@ -143,6 +145,7 @@ std::string usage() {
   };
   for (const Mode& mode : kModes) line(mode.name, mode.help);
   line("serve", "take runs from stdin: test, loops, workers");
+  line("selfcheck", "do two wrong accesses, see that compiled checks find them");
   text.append("\nkeys\n");
   for (const Key& key : kKeys) line(key.name, key.help);
   line("retain", "bytes that purged areas may keep, 0 by default");

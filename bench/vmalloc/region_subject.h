@@ -54,7 +54,8 @@ class RegionSubject {
   void* vrealloc(void* block, std::size_t bytes) {
     const AppAddr begin(block);
     std::size_t old = 0;
-    if (regions_.resize(begin, bytes, kNoStack, region::AreaKind::kVmalloc, old) == region::ResizeVerdict::kResized) {
+    if (regions_.resize(begin, bytes, kNoStack, region::AreaKind::kVmalloc, old) ==
+        region::ResizeVerdict::kResized) {
       return block;
     }
     void* const moved = vmalloc(bytes);

@@ -2,7 +2,6 @@
 
 #include <ucontext.h>
 
-#include "runtime/base/config.h"
 #include "runtime/stacks/registers.h"
 #include "runtime/stacks/stacks.h"
 #include "runtime/stacks/walker.h"
@@ -13,7 +12,8 @@ namespace {
 // Frames of our own between this file and the code that `from` speaks of.
 constexpr std::size_t kMaxOwnFrames = 64;
 
-// The walk again, with every register: starts here, goes out to `from`, and on. Only on the stack that `from` is on.
+// The walk again, with every register: starts here, goes out to `from`, and on. 0, with nothing written, where it does
+// not get there: it can only on the stack that `from` is on.
 __attribute__((noinline)) std::size_t unwind_with_all_registers(const CodeContext& from, std::uintptr_t* frames,
                                                                 std::size_t max) {
   Registers here;
@@ -40,13 +40,8 @@ std::size_t unwind_by(Way way, const CodeContext& from, std::uintptr_t* frames, 
   Walker walker(from, way);
   const std::size_t count = walker.walk(frames, max);
   if (!walker.needs_register()) [[likely]] return count;
-  // The first walk has written its frames and the marker; they stand if the second cannot do better.
-  std::uintptr_t better[kMaxStackFrames];
-  const std::size_t better_max = max < kMaxStackFrames ? max : kMaxStackFrames;
-  const std::size_t better_count = unwind_with_all_registers(from, better, better_max);
-  if (better_count < count) return count;
-  for (std::size_t i = 0; i < better_count; ++i) frames[i] = better[i];
-  return better_count;
+  const std::size_t better = unwind_with_all_registers(from, frames, max);
+  return better != 0 ? better : count;
 }
 
 }  // namespace

@@ -16,6 +16,13 @@
 
 #include <gtest/gtest.h>
 
+// made_up_frames.S
+extern "C" {
+void frame_from_rsp();
+void frame_from_rbp();
+void outermost_frame();
+}
+
 namespace {
 
 using penumbra::kMaxStackFrames;
@@ -97,6 +104,29 @@ TEST(Record, RepeatsComeFromTheTrail) {
   }
   EXPECT_TRUE(from_trail);
   EXPECT_EQ(id, record(here, 5));
+}
+
+std::uintptr_t return_into(void (*function)(), std::uintptr_t nops = 1) {
+  return reinterpret_cast<std::uintptr_t>(function) + nops;
+}
+
+// Two stacks whose inner frames have the same pc, sp and bp, but where a saved rbp points elsewhere: the outer frames
+// of the first still lie in memory, and must not be taken for those of the second.
+TEST(Record, FollowsASavedFramePointerThatChanged) {
+  alignas(4096) static std::uintptr_t stack[512];
+  const auto at = [](std::size_t word) { return reinterpret_cast<std::uintptr_t>(&stack[word]); };
+  stack[1] = return_into(frame_from_rbp);
+  stack[16 + 1] = return_into(outermost_frame, 1);
+  stack[64 + 1] = return_into(outermost_frame, 2);
+  const penumbra::CodeContext inner{return_into(frame_from_rsp), at(0), 0};
+  for (int round = 0; round < 200; ++round) {
+    for (const std::size_t outer : {16u, 64u}) {
+      stack[0] = at(outer);
+      Stack frames(kMaxStackFrames);
+      frames.resize(depot_get(record(inner, 30), frames.data(), kMaxStackFrames));
+      ASSERT_EQ(frames, (Stack{inner.pc, stack[1], stack[outer + 1]})) << "round " << round;
+    }
+  }
 }
 
 std::atomic<unsigned> g_handled{0};

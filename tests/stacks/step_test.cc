@@ -14,6 +14,7 @@
 
 #include "runtime/base/config.h"
 #include "runtime/stacks/stacks.h"
+#include "runtime/stacks/unwind.h"
 
 #include <gtest/gtest.h>
 
@@ -30,6 +31,13 @@ volatile unsigned long g_steps = 0;
 volatile unsigned long g_wrong = 0;
 std::uintptr_t g_first_wrong[kMaxStackFrames + 1];
 
+constexpr unsigned long kStepsFromHandler = 3000;
+
+bool comes_out(const std::uintptr_t* frames, std::size_t count) {
+  const std::size_t outer = g_expected.size();
+  return count > outer && std::equal(frames + count - outer, frames + count, g_expected.begin());
+}
+
 void on_trap(int, siginfo_t*, void* context) {
   auto* const state = static_cast<ucontext_t*>(context);
   if (g_stop) {
@@ -39,9 +47,17 @@ void on_trap(int, siginfo_t*, void* context) {
   state->uc_mcontext.gregs[REG_EFL] |= kTrapFlag;
   g_steps = g_steps + 1;
   std::uintptr_t frames[kMaxStackFrames];
-  const std::size_t count = penumbra::stacks::unwind_ucontext(context, frames, kMaxStackFrames);
-  const std::size_t outer = g_expected.size();
-  const bool good = count > outer && std::equal(frames + count - outer, frames + count, g_expected.begin());
+  std::size_t count = penumbra::stacks::unwind_ucontext(context, frames, kMaxStackFrames);
+  bool good = comes_out(frames, count);
+  // And from the handler's own frame, over the kernel's; both ways, as long as that is quick.
+  if (good && g_steps < kStepsFromHandler) {
+    count = penumbra::stacks::unwind(PENUMBRA_CALLER(), frames, kMaxStackFrames);
+    good = comes_out(frames, count);
+  }
+  if (good && g_steps < kStepsFromHandler) {
+    count = penumbra::stacks::unwind_by_rules(PENUMBRA_CALLER(), frames, kMaxStackFrames);
+    good = comes_out(frames, count);
+  }
   if (!good) {
     if (g_wrong == 0) {
       std::copy(frames, frames + count, g_first_wrong);

@@ -77,6 +77,8 @@ struct sigaction to_kernel(const struct sigaction& wanted) {
   struct sigaction held = wanted;
   held.sa_sigaction = kThunks[slot];
   held.sa_flags |= SA_SIGINFO;
+  // A one-shot handler is used up by a fault that reaches it, not by one of ours that goes before.
+  held.sa_flags &= ~static_cast<int>(SA_RESETHAND);
   // Without a handler of the program's there is nobody whom an alternate stack could disturb, and a stack that has
   // overflowed can only be reported from another one.
   if (wanted.sa_handler == SIG_DFL) held.sa_flags |= SA_ONSTACK;

@@ -73,9 +73,8 @@ void handle_fault(std::size_t slot, int signal, siginfo_t* info, void* context) 
     report::abandon_report(context);
     return;
   }
-  // The kernel has set the default, and the program may see that it has; we stay in front of it.
-  if ((disposition.flags & static_cast<int>(SA_RESETHAND)) != 0) watch_again(signal);
   if (is_synchronous && signal == SIGSEGV && is_resumed(context)) return;
+  if ((disposition.flags & static_cast<int>(SA_RESETHAND)) != 0) reset_to_default(signal);
   const bool program_handles = disposition.handler != 0;
   if (is_synchronous) report_signal(signal, *info, *static_cast<const ucontext_t*>(context), program_handles);
   if (program_handles) {

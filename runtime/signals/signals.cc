@@ -46,10 +46,12 @@ bool is_resumed(void* ucontext) { return g_resume != nullptr && g_resume(ucontex
 
 bool in_span(AppAddr a) { return g_in_span != nullptr && g_in_span(a); }
 
-void watch_again(int signal) {
+void reset_to_default(int signal) {
   struct sigaction now {};
-  if (real_sigaction()(signal, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
-  const struct sigaction held = to_kernel(now);
+  if (real_sigaction()(signal, nullptr, &now) != 0) return;
+  struct sigaction wanted = to_program(now);
+  wanted.sa_handler = SIG_DFL;
+  const struct sigaction held = to_kernel(wanted);
   real_sigaction()(signal, &held, nullptr);
 }
 

@@ -26,8 +26,9 @@ bool in_span(AppAddr a);
 using ResumeHook = bool (*)(void* ucontext);
 void set_resume_hook(ResumeHook hook);
 bool is_resumed(void* ucontext);
-// Stands in front of `signal` again where the kernel has set its default (SA_RESETHAND). Signal-safe.
-void watch_again(int signal);
+// What the kernel does for SA_RESETHAND before a handler runs: the default from now on, flags and mask as they were,
+// and we still stand in front of it. Signal-safe.
+void reset_to_default(int signal);
 
 using SigactionFunction = int (*)(int, const struct sigaction*, struct sigaction*);
 // libc's own, looked up at init or on first use.

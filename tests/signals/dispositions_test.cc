@@ -48,6 +48,11 @@ TEST(Dispositions, TheKernelGetsAThunkWithSiginfoAndTheProgramsOwnStackChoice) {
   EXPECT_NE(to_kernel(action(SIG_DFL, 0)).sa_flags & SA_ONSTACK, 0) << "an overflowed stack has no room for us";
 }
 
+TEST(Dispositions, AOneShotHandlerIsUsedUpByUsNotByTheKernel) {
+  const struct sigaction held = to_kernel(action(plain, static_cast<int>(SA_RESETHAND)));
+  EXPECT_EQ(held.sa_flags & static_cast<int>(SA_RESETHAND), 0);
+}
+
 TEST(Dispositions, TheSameHandlerHasTheSameThunkAndOthersHaveOthers) {
   EXPECT_EQ(to_kernel(action(plain, 0)).sa_handler, to_kernel(action(plain, SA_RESTART)).sa_handler);
   EXPECT_NE(to_kernel(action(plain, 0)).sa_handler, to_kernel(action(plain, SA_SIGINFO)).sa_handler);

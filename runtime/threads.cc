@@ -3,6 +3,7 @@
 #include "allocator/heap/heap.h"
 #include "allocator/region/regions.h"
 #include "runtime/base/thread_id.h"
+#include "runtime/report/report.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -46,11 +47,13 @@ void after_fork_in_parent() {
 
 void after_fork_in_child() {
   announce_child();
+  report::fork_child();
   region::fork_child();
   heap::fork_child();
 }
 
 void in_unannounced_child() {
+  report::fork_child();
   region::fork_child();
   heap::fork_child_unprepared();
 }

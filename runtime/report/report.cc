@@ -106,7 +106,10 @@ void report_locked(const Fault& fault, bool counts) {
   const bool finished =
       penumbra_call_on_stack(prepare_and_compose, const_cast<Fault*>(&fault), stack_top()) != 0;
   if (!finished) {
-    g_text.append("\npenumbra: a fault inside this report; the rest of it is left out\n");
+    g_text.append("\npenumbra: a fault inside the report of ").append(
+        g_is_new ? class_word(g_input.diagnosis.bug_class) : "a fault").append(" (pc ").hex(fault.context.pc).append(
+        ", addr ").hex(fault.addr.value).append("); the rest of it is left out\n");
+    g_is_new = true;
   }
   if (g_text.lost() != 0) {
     FixedTextBuffer<96> line;

@@ -1,7 +1,5 @@
 #include "runtime/report/report_lock.h"
 
-#include <algorithm>
-
 #include "runtime/base/os_process.h"
 
 namespace penumbra::report {
@@ -20,17 +18,17 @@ bool ReportLock::holder_is_gone(Task me) const {
 
 Acquired ReportLock::acquire(Task me, std::uint64_t ns) {
   if (is_held_by(me)) return Acquired::kNested;
-  const std::uint64_t end = os::monotonic_ns() + ns;
   std::uint32_t seen = 0;
   if (!word_.compare_exchange_strong(seen, 1, std::memory_order_acquire)) {
+    // Time is counted in looks, not read from a clock: a sealed process may not ask for it.
+    std::uint64_t looks_left = ns / kLookNs + 1;
     while (word_.exchange(2, std::memory_order_acquire) != 0) {
-      const std::uint64_t now = os::monotonic_ns();
-      const bool late = now >= end;
       // A holder of another process: this one was forked without our hooks while a report was under way.
       const bool foreign = owner_pid_.load(std::memory_order_relaxed) != me.pid;
-      if (holder_is_gone(me) || (late && foreign)) break;
-      if (late) return Acquired::kTimedOut;
-      os::futex_wait_for(&word_, 2, std::min(kLookNs, end - now)).ignore();
+      if (holder_is_gone(me) || (looks_left == 0 && foreign)) break;
+      if (looks_left == 0) return Acquired::kTimedOut;
+      --looks_left;
+      os::futex_wait_for(&word_, 2, kLookNs).ignore();
     }
   }
   owner_pid_.store(me.pid, std::memory_order_relaxed);

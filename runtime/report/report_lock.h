@@ -22,7 +22,7 @@ class ReportLock {
  public:
   constexpr ReportLock() = default;
 
-  // kNested: the calling thread holds it already. kTimedOut: `ns` have passed and the holder is still at it.
+  // kNested: the calling thread holds it already. kTimedOut: about `ns` have passed and the holder is still at it.
   Acquired acquire(Task me, std::uint64_t ns);
   void release();
 

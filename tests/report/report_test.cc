@@ -5,7 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/os_linux.h"
 #include "runtime/report/exit_status.h"
 #include "runtime/report/own_stack.h"
 #include "runtime/report/report_lock.h"
@@ -245,7 +250,8 @@ TEST(Report, AVforkChildsReportIsNotItsParents) {
 }
 
 TEST(Report, ErrnoIsKept) {
-  const Outcome outcome = run("log_path=/nonexistent/x", {}, [] {
+  const Outcome outcome = run("", {}, [] {
+    snprintf(g_options.log_path, sizeof g_options.log_path, "/nonexistent/x");
     errno = 1234;
     raise_fault(bad_free(0x1000));
     if (errno != 1234) ::_exit(1);
@@ -267,6 +273,43 @@ TEST(Report, SignalsWaitUntilTheReportIsWritten) {
     if (delivered != 1) ::_exit(2);
   });
   EXPECT_EQ(WEXITSTATUS(outcome.status), 99);
+}
+
+// Allows what process ruling 18 lists and what ends a process; anything else kills.
+void confine() {
+  const unsigned allowed[] = {SYS_mmap, SYS_munmap, SYS_mprotect, SYS_madvise, SYS_futex, SYS_write, SYS_exit_group};
+  std::vector<sock_filter> filter{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+  for (const unsigned number : allowed) {
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1));
+    filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  }
+  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) ::_exit(33);
+  os::seal();
+}
+
+TEST(Report, AConfinedProcessReportsWithTheCallsItMayMake) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], 2);
+    init_reports(g_options, {}, nullptr);
+    confine();
+    raise_fault(bad_free(0x1000));
+    ::_exit(final_status(7));
+  }
+  close(ends[1]);
+  char text[4096] = {};
+  EXPECT_GT(read(ends[0], text, sizeof text - 1), 0);
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 99);
+  EXPECT_NE(std::string(text).find("BUG: KASAN: invalid-free in"), std::string::npos) << text;
 }
 
 TEST(Report, AReaderThatHasGoneAwayDoesNotKillTheProgram) {

@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+"""Reports of real programs under the preload: report_test.py ROOT LIBRARY BUGS BUGS_STRIPPED ENDS FAULTS PLUGIN
+
+The programs beside this file have one bug a mode. What a report must say is written down here once, and the report is
+read again as syzkaller and ClusterFuzz read it (consumers.py).
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+ROOT, LIBRARY, BUGS, STRIPPED, ENDS, FAULTS, PLUGIN = (pathlib.Path(word).resolve() for word in sys.argv[1:8])
+del sys.argv[1:8]
+sys.path.insert(0, str(ROOT / "tests/support"))
+sys.path.insert(0, str(ROOT / "tests/e2e/report"))
+
+import consumers  # noqa: E402  (the path is set above)
+import tap  # noqa: E402
+
+ENVIRONMENT = {name: value for name, value in os.environ.items()
+               if name not in ("MALLOC_PERTURB_", "LD_PRELOAD", "PENUMBRA_OPTIONS", "LD_LIBRARY_PATH")}
+RULE = "=" * 66
+ROWS = r"(?:[ >][0-9a-f]{16}:(?: (?:[0-9a-f]{2}|--)){16}\n(?: +\^\n)?){5}"
+
+
+def run(*words, options="", preload=True, **more):
+    environment = dict(ENVIRONMENT, PENUMBRA_OPTIONS=options)
+    if preload:
+        environment["LD_PRELOAD"] = str(LIBRARY)
+    return subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, errors="replace", check=False, timeout=60, env=environment,
+                          **more)
+
+
+def reports(text):
+    """The text between the rules, a report each."""
+    return [piece for piece in text.split(RULE + "\n") if piece.startswith("BUG: KASAN:")]
+
+
+class ReportCase(unittest.TestCase):
+    maxDiff = None
+
+    def one_report(self, done):
+        found = reports(done.stderr)
+        self.assertEqual(len(found), 1, done.stderr)
+        return found[0]
+
+    def assert_lines(self, report, *patterns):
+        """Each pattern is a run of lines; they come in this order."""
+        at = 0
+        for pattern in patterns:
+            match = re.compile(pattern, re.M).search(report, at)
+            self.assertIsNotNone(match, f"{pattern!r} in\n{report[at:]}")
+            at = match.end()
+
+
+class WithDebugInformation(ReportCase):
+    def test_an_overflow_is_reported_line_by_line(self):
+        done = run(BUGS, "overflow")
+        self.assertEqual(done.returncode, 99)
+        report = self.one_report(done)
+        frame = r" \[<[0-9a-f]{16}>\] "
+        self.assert_lines(
+            report,
+            r"\ABUG: KASAN: slab-out-of-bounds in overflow\+0x[0-9a-f]+/0x[0-9a-f]+ \[report_bugs\]\n"
+            r"Write of size 44 at addr [0-9a-f]{16} by task report_bugs/\d+\n"
+            r"Checked call: memcpy\(\)\n"
+            r"\n"
+            r"CPU: \d+ UID: \d+ PID: \d+ Comm: report_bugs Penumbra [\d.]+\n"
+            r"Call Trace:\n" +
+            frame + r"overflow\+0x[0-9a-f]+/0x[0-9a-f]+ \[report_bugs\] \S*bugs\.c:\d+\n" +
+            frame + r"main\+0x[0-9a-f]+/0x[0-9a-f]+ \[report_bugs\] \S*bugs\.c:\d+\n",
+            r"\nAllocated by task \d+:\n(?: .*\n)*?" + frame + r"make_block\+.* \S*bugs\.c:\d+\n" + frame + r"main\+",
+            r"\nThe buggy address belongs to the object at ([0-9a-f]{16})\n"
+            r" which belongs to the cache malloc-\d+ of size \d+\n"
+            r"The buggy address is located 0 bytes to the right of\n"
+            r" allocated 40-byte region \[\1, [0-9a-f]{16}\)\n"
+            r"\n"
+            r"Memory state around the buggy address:\n" + ROWS + r"\Z")
+
+    def test_the_arrow_stands_under_the_first_bad_byte(self):
+        report = self.one_report(run(BUGS, "overflow"))
+        guilty, caret = re.search(r"^(>.*)\n( +\^)$", report, re.M).groups()
+        row = int(guilty[1:17], 16)
+        bad = int(re.search(r"40-byte region \[[0-9a-f]+, ([0-9a-f]+)\)", report).group(1), 16)
+        self.assertEqual(len(caret), 3 + 16 + (bad - row) // 8 * 3 + 1)
+        self.assertEqual(guilty[len(caret) - 1:][:2], "fc")
+
+    def test_a_use_after_free_has_three_stacks(self):
+        report = self.one_report(run(BUGS, "use_after_free"))
+        self.assert_lines(report, r"\ABUG: KASAN: slab-use-after-free in use_after_free\+",
+                          r"^Read of size 8 at addr", r"^Call Trace:\n.* use_after_free\+.*\n.* main\+",
+                          r"^Allocated by task \d+:\n(?:.*\n)*?.* make_block\+", r"^Freed by task \d+:\n(?:.*\n)*?.* drop_block\+",
+                          r"located 0 bytes inside of\n freed 40-byte region")
+
+    def test_an_invalid_free_is_inside_its_object(self):
+        report = self.one_report(run(BUGS, "invalid_free"))
+        self.assert_lines(report, r"\ABUG: KASAN: invalid-free in drop_block\+.*\nFree of addr [0-9a-f]{16} by task",
+                          r"located 8 bytes inside of\n allocated 40-byte region")
+
+    def test_a_large_object_is_an_object(self):
+        report = self.one_report(run(BUGS, "large"))
+        self.assert_lines(report, r"\ABUG: KASAN: slab-out-of-bounds in main\+", r"^Allocated by task \d+:\n(?:.*\n)*?.* make_block\+",
+                          r"located 0 bytes to the right of\n allocated 1048576-byte region")
+
+    def test_a_report_inside_realloc_completes(self):
+        done = run(BUGS, "inside_realloc")
+        self.assertEqual(done.returncode, 99)
+        report = self.one_report(done)
+        self.assert_lines(report, r"\ABUG: KASAN: (double-free|slab-use-after-free|invalid-free) in main\+", r"^Freed by task")
+
+    def test_a_place_is_reported_once_and_repeats_are_counted(self):
+        done = run(BUGS, "repeat")
+        self.one_report(done)
+        self.assertIn("\npenumbra: 4 more at places that were reported\n", done.stderr)
+        self.assertEqual(len(reports(run(BUGS, "repeat", options="multi_shot=1").stderr)), 5)
+
+    def test_without_the_helper_frames_have_module_offset_and_build_id(self):
+        report = self.one_report(run(BUGS, "overflow", options="symbolize=0"))
+        build_id = re.search(r"Build ID: ([0-9a-f]+)",
+                             subprocess.run(["readelf", "-n", str(BUGS)], capture_output=True, text=True).stdout).group(1)
+        self.assert_lines(report, r"^ \[<[0-9a-f]{16}>\] sub_[0-9a-f]{8}\+0x[0-9a-f]+/0x[0-9a-f]+ \[report_bugs\] "
+                          r"\(" + re.escape(str(BUGS)) + r"\+0x[0-9a-f]+, build-id " + build_id)
+
+
+class Stripped(ReportCase):
+    """A fortified program without debug information and without symbols."""
+
+    def test_it_is_what_it_says(self):
+        symbols = subprocess.run(["nm", "-D", str(STRIPPED)], capture_output=True, text=True, check=True).stdout
+        self.assertIn("__memcpy_chk", symbols)
+        self.assertIn("no symbols", subprocess.run(["nm", str(STRIPPED)], capture_output=True, text=True).stderr)
+
+    def test_an_overflow_through_memcpy_chk_has_its_allocation_stack(self):
+        done = run(STRIPPED, "overflow_of_promise")
+        self.assertEqual(done.returncode, 99)
+        report = self.one_report(done)
+        frame = r" \[<[0-9a-f]{16}>\] sub_[0-9a-f]{8}\+0x[0-9a-f]+/0x[0-9a-f]+ \[report_bugs_stripped\] \(\S+\+0x[0-9a-f]+, build-id [0-9a-f]{40}.*\)\n"
+        self.assert_lines(report, r"\ABUG: KASAN: slab-out-of-bounds in sub_[0-9a-f]{8}\+.* \[report_bugs_stripped\]\n"
+                          r"Write of size 44 at addr .*\nChecked call: __memcpy_chk\(\)\n",
+                          r"^Call Trace:\n" + frame, r"^Allocated by task \d+:\n(?:.*\n)*?" + frame + frame,
+                          r"located 0 bytes to the right of\n allocated 40-byte region")
+
+    def test_a_second_free_has_the_stacks_of_allocation_and_first_free(self):
+        done = run(STRIPPED, "double_free")
+        self.assertEqual(done.returncode, 99)
+        report = self.one_report(done)
+        frame = r" \[<[0-9a-f]{16}>\] sub_[0-9a-f]{8}\+.*\[report_bugs_stripped\].*\n"
+        self.assert_lines(report, r"\ABUG: KASAN: double-free in sub_[0-9a-f]{8}\+.*\nFree of addr",
+                          r"^Call Trace:\n(?:.*\n)*?" + frame, r"^Allocated by task \d+:\n(?:.*\n)*?" + frame,
+                          r"^Freed by task \d+:\n(?:.*\n)*?" + frame, r"inside of\n freed 40-byte region")
+
+
+class Consumers(ReportCase):
+    def test_syzkaller_finds_title_and_stacks(self):
+        for program, mode, word, function in ((BUGS, "overflow", "slab-out-of-bounds", "overflow"),
+                                              (BUGS, "use_after_free", "slab-use-after-free", "use_after_free")):
+            text = run(program, mode).stderr
+            title = consumers.SYZKALLER_TITLE.search(text)
+            self.assertEqual(title.group(1, 2), (word, function))
+            stacks = consumers.syzkaller_stacks(text)
+            self.assertEqual(stacks["Call Trace:"][0], function)
+            self.assertIn("make_block", stacks["Allocated by task N:"])
+
+    def test_syzkaller_finds_frees(self):
+        text = run(BUGS, "double_free").stderr
+        self.assertEqual(consumers.SYZKALLER_FREE_TITLE.search(text).group(1, 2), ("double-free", "drop_block"))
+        stacks = consumers.syzkaller_stacks(text)
+        self.assertIn("drop_block", stacks["Freed by task N:"])
+        self.assertIn("make_block", stacks["Allocated by task N:"])
+
+    def test_syzkaller_finds_nothing_corrupted_in_stripped_programs(self):
+        for mode in ("overflow_of_promise", "double_free"):
+            consumers.syzkaller_stacks(run(STRIPPED, mode).stderr)
+
+    def test_clusterfuzz_finds_address_function_size_and_frames(self):
+        text = run(BUGS, "overflow").stderr
+        self.assertEqual(consumers.CLUSTERFUZZ_FUNCTION.search(text).group(1, 3), ("slab-out-of-bounds", "overflow"))
+        self.assertEqual(consumers.CLUSTERFUZZ_ACCESS.search(text).group(1, 2), ("Write", "44"))
+        frames = consumers.clusterfuzz_frames(text)
+        self.assertEqual([frame[0] for frame in frames[:2]], ["overflow", "main"])
+        for function, offset, size, module in frames[:2]:
+            self.assertTrue(0 < offset <= size, function)
+            self.assertEqual(module, "report_bugs")
+
+
+class HardPlaces(ReportCase):
+    def test_a_report_in_a_signal_handler_on_a_small_stack_completes(self):
+        done = run(BUGS, "in_handler")
+        self.assertEqual(done.returncode, 99, done.stderr)
+        self.assert_lines(self.one_report(done), r"\ABUG: KASAN: slab-out-of-bounds in overflow\+",
+                          r" overflow_in_handler\+", r"^Memory state")
+
+    def test_two_threads_at_once_both_report(self):
+        done = run(BUGS, "two_threads")
+        self.assertEqual(done.returncode, 99)
+        self.assertEqual(len(reports(done.stderr)), 2, done.stderr)
+        self.assertEqual(sorted(re.findall(r"^BUG: KASAN: \S+ in (\w+)", done.stderr, re.M)),
+                         ["other_overflow_in_thread", "overflow"])
+        self.assertEqual(done.stderr.count(RULE), 4)
+
+    def test_with_stdio_closed_the_log_has_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = run(BUGS, "closed_stdio", options=f"log_path={folder}/log.%p")
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (99, "", ""))
+            logs = list(pathlib.Path(folder).iterdir())
+            self.assertEqual(len(logs), 1)
+            self.assertTrue(re.fullmatch(r"log\.\d+", logs[0].name))
+            self.assertEqual(len(reports(logs[0].read_text())), 1)
+
+    def test_with_stdio_closed_and_no_log_the_status_still_tells(self):
+        self.assertEqual(run(BUGS, "closed_stdio").returncode, 99)
+        self.assertEqual(run(BUGS, "closed_stdio", options="exitcode=0").returncode, 0)
+
+    def test_a_log_that_cannot_be_opened_goes_to_stderr(self):
+        done = run(BUGS, "overflow", options="log_path=/nonexistent/log")
+        self.assertIn("penumbra: cannot open log_path '/nonexistent/log' (errno 2): the report goes to stderr\n", done.stderr)
+        self.one_report(done)
+
+    def test_each_forked_child_has_its_own_log(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run(BUGS, "child_reports", options=f"log_path={folder}/%p")
+            (log,) = pathlib.Path(folder).iterdir()
+            self.assertIn(f"/{log.name}\n", log.read_text().splitlines(keepends=True)[2])
+
+    def test_the_program_sees_no_child(self):
+        done = run(BUGS, "no_child_seen")
+        self.one_report(done)
+        self.assertEqual((done.returncode, done.stdout), (99, "waitpid -1 errno ECHILD\n"))
+        done = run(BUGS, "no_child_seen", options="exitcode=0")
+        self.assertEqual(done.returncode, 0)
+
+    def test_no_descriptor_is_left_open(self):
+        done = run(BUGS, "descriptors", options="exitcode=0")
+        self.one_report(done)
+        self.assertEqual(done.returncode, 0)
+
+
+class Status(ReportCase):
+    def ends(self, way, *more, options=""):
+        return run(ENDS, way, *more, options=options)
+
+    def test_every_way_to_end_has_exitcode_after_a_report_and_its_own_without(self):
+        for way in ("return", "exit", "_exit", "_Exit", "quick_exit", "pthread_exit"):
+            with self.subTest(way):
+                plain = run(ENDS, way, preload=False)
+                self.assertEqual(self.ends(way).returncode, plain.returncode)
+                reported = self.ends(way, "report")
+                self.one_report(reported)
+                self.assertEqual(reported.returncode, 99)
+                self.assertEqual(self.ends(way, "report", options="exitcode=7").returncode, 7)
+                self.assertEqual(self.ends(way, "report", options="exitcode=0").returncode, plain.returncode)
+
+    def test_output_on_the_way_out_is_the_same(self):
+        for way in ("return", "exit", "_exit", "_Exit", "quick_exit", "pthread_exit"):
+            with self.subTest(way):
+                plain = run(ENDS, way, preload=False).stdout
+                self.assertEqual(self.ends(way).stdout, plain)
+                self.assertEqual(self.ends(way, "report").stdout, plain)
+
+    def test_a_report_in_an_exit_handler_counts(self):
+        done = self.ends("return", "late")
+        self.one_report(done)
+        self.assertEqual(done.returncode, 99)
+
+    def test_death_by_a_signal_stays(self):
+        for way, signal in (("abort", -6), ("kill", -15)):
+            self.assertEqual(self.ends(way, "report").returncode, signal)
+
+    def test_a_child_decides_for_itself(self):
+        done = run(BUGS, "child_reports")
+        self.assertEqual((done.returncode, done.stdout), (5, "child 99\n"))
+        done = run(BUGS, "parent_reports")
+        self.assertEqual((done.returncode, done.stdout), (99, "child 3\n"))
+
+    def test_panic_ends_at_the_first_report_and_flushes_nothing(self):
+        for options in ("fault=panic", "halt_on_error=1"):
+            done = self.ends("return", "report", options=options)
+            self.one_report(done)
+            self.assertEqual((done.returncode, done.stdout), (99, ""))
+        self.assertEqual(self.ends("return", "report", options="fault=panic:exitcode=3").returncode, 3)
+        self.assertEqual(self.ends("return", "report", options="fault=panic:exitcode=0").returncode, -6)
+
+    def test_panic_on_write_lets_reads_pass(self):
+        done = run(BUGS, "use_after_free", options="fault=panic_on_write:exitcode=3")
+        self.assertEqual(done.returncode, 3)
+        done = run(BUGS, "repeat", options="fault=panic_on_write:multi_shot=1")
+        self.assertEqual(len(reports(done.stderr)), 1)
+
+
+class Signals(ReportCase):
+    def fault(self, mode, **more):
+        return run(FAULTS, mode, **more)
+
+    def test_faults_without_a_handler_are_reported_and_kill_as_before(self):
+        for mode, signal, word, access in (
+                ("null", -11, "null-ptr-deref in write_null", "Write at addr 0000000000000018"),
+                ("non_canonical", -11, "wild-memory-access in main", "Write at addr dead000000001234"),
+                ("shadow", -11, "wild-memory-access in main", "Read at addr 0000000090000000"),
+                ("unmapped", -11, "user-memory-access in main", "Read at addr 00007"),
+                ("overflow", -11, "stack-overflow in recurse", "Write at addr 00007"),
+                ("bus", -7, "bus-error in main", "Read at addr 00007")):
+            with self.subTest(mode):
+                done = self.fault(mode)
+                self.assertEqual(done.returncode, signal)
+                self.assert_lines(self.one_report(done), r"\ABUG: KASAN: " + word + r"\+", "^" + access)
+
+    def test_a_fault_in_the_shadow_names_the_range_that_was_meant(self):
+        self.assert_lines(self.one_report(self.fault("shadow")),
+                          r"^KASAN: maybe wild-memory-access in range \[0x0000000080040000-0x0000000080040007\]\n")
+
+    def test_a_signal_that_was_sent_is_no_fault(self):
+        done = self.fault("sent")
+        self.assertEqual((done.returncode, done.stderr), (-11, ""))
+
+    def test_the_programs_handler_runs_after_the_report_and_the_status_stays(self):
+        for mode, said in (("handled_null", "handler 11 0x18\n"), ("handled_plain", "plain 11 0\n")):
+            done = self.fault(mode)
+            self.assert_lines(self.one_report(done), r"\ABUG: KASAN: null-ptr-deref in write_null")
+            self.assertEqual((done.returncode, done.stdout), (5, said))
+
+    def test_page_protection_that_the_program_handles_is_its_own_business(self):
+        done = self.fault("handled_protection")
+        self.assertEqual((done.returncode, done.stderr), (5, ""))
+
+    def test_queries_show_the_programs_own_dispositions(self):
+        self.assertEqual(self.fault("queries").stdout, self.fault("queries", preload=False).stdout)
+
+    def test_a_one_shot_handler_runs_once_and_the_next_fault_is_still_reported(self):
+        done = self.fault("reset_hand")
+        plain = self.fault("reset_hand", preload=False)
+        self.assertEqual((done.returncode, done.stdout), (plain.returncode, plain.stdout))
+        self.assertEqual(len(reports(done.stderr)), 2)
+
+    def test_a_handler_on_its_own_stack_survives_an_overflow(self):
+        done = self.fault("own_stack")
+        plain = self.fault("own_stack", preload=False)
+        self.assertEqual(re.sub("0x[0-9a-f]+", "", done.stdout), re.sub("0x[0-9a-f]+", "", plain.stdout))
+        self.assertEqual(done.returncode, 5)
+
+    def test_a_vfork_child_cannot_take_its_parents_handler_away(self):
+        done = self.fault("vfork")
+        self.assertEqual((done.returncode, done.stdout),
+                         (5, "child died of 11\nparent jump_back 0x4\nhandler 11 0x20\n"))
+
+    def test_children_inherit_ignored_signals_and_no_handlers(self):
+        for mode in ("spawn_ignored", "spawn_handled"):
+            done = self.fault(mode)
+            self.assertEqual((done.returncode, done.stdout), (0, self.fault(mode, preload=False).stdout))
+
+
+if __name__ == "__main__":
+    tap.main()

@@ -1,6 +1,7 @@
 // The deferred clean-up: passes over all nodes, in chunks, with a cursor that survives between chunks.
 //
-// A pass thins each node's pools (a quarter of each size; all of it when full), purges what had been freed when the
+// A pass thins each node's pools (by a quarter of each size, if that many were not needed since the last pass; all of
+// it when full), purges what had been freed when the
 // pass came to the node, and gives free zones back. A chunk is a step of it: at most chunk_areas_ areas or 512 pages
 // of memory, one flush. The owner of the pass is whoever holds the purge mutex; nobody waits for it except
 // purge_all() and fork.
@@ -100,6 +101,10 @@ template <class Shadow>
 std::uint32_t RegionAllocator<Shadow>::collect_locked() {
   std::uint32_t count = 0;
   std::uint32_t pages = 0;
+  // Pools may hold what one pass brings beside as much that is left from earlier ones.
+  const std::uint64_t pool_limit = 2 * threshold_pages_;
+  std::uint64_t pooled = 0;
+  for (unsigned n = 0; n < node_count_; ++n) pooled += nodes_[n].pooled_pages;
   while (cursor_.node <= node_count_ && count < chunk_areas_ && pages < kChunkPages) {
     Node& node = nodes_[cursor_.node];
     if (cursor_.phase == Phase::kZones) {
@@ -117,8 +122,15 @@ std::uint32_t RegionAllocator<Shadow>::collect_locked() {
     node.lock.lock();
     if (!cursor_.entered) {
       cursor_.entered = true;
-      cursor_.quota = decay ? node.pools[cursor_.size].count : node.lazy.count;
-      if (decay && !cursor_.full) cursor_.quota /= 4;
+      if (decay) {
+        Pool& pool = node.pools[cursor_.size];
+        // A quarter, of what was not needed; rounded up only where nothing was.
+        cursor_.quota = pool.fewest == pool.count ? (pool.count + 3) / 4 : std::min(pool.fewest, pool.count / 4);
+        if (cursor_.full) cursor_.quota = pool.count;
+        pool.fewest = pool.count;
+      } else {
+        cursor_.quota = node.lazy.count;
+      }
       if (!decay && node.waiting_unreported != 0) {
         waiting_.fetch_add(node.waiting_unreported, std::memory_order_relaxed);
         node.waiting_unreported = 0;
@@ -127,7 +139,7 @@ std::uint32_t RegionAllocator<Shadow>::collect_locked() {
     while (cursor_.quota > 0 && count < chunk_areas_ && pages < kChunkPages) {
       --cursor_.quota;
       if (decay) {
-        h = node.pop_pooled(records_, cursor_.size, 1, origin());
+        h = node.pop_oldest_pooled(records_, cursor_.size);
       } else {
         h = node.lazy.pop(records_);
       }
@@ -141,8 +153,8 @@ std::uint32_t RegionAllocator<Shadow>::collect_locked() {
         node.lazy_bytes -= r.area.requested;
         waiting_.fetch_sub(r.area.span_pages, std::memory_order_relaxed);
       }
-      const bool pools = !decay && !cursor_.full && cursor_.node < node_count_ &&
-                         (node.pooled_pages + r.pages) * node_count_ <= threshold_pages_;
+      const bool pools = !decay && !cursor_.full && cursor_.node < node_count_ && pooled + r.pages <= pool_limit;
+      if (pools) pooled += r.pages;
       r.flags = static_cast<std::uint8_t>(pools ? r.flags & ~Record::kMustClose : r.flags | Record::kMustClose);
       if ((r.flags & Record::kHasMemory) != 0) pages += r.pages;
       chunk_[count++] = h;
@@ -293,8 +305,9 @@ void RegionAllocator<Shadow>::settle_locked(Handle h) {
   node.free.insert(h, page, pages, node.unused);
 }
 
-// Gives one wholly free zone of a node back to the global one, as PROT_NONE without page tables. A node keeps one,
-// except in a full pass.
+// Gives one wholly free zone of a node back to the global one, as PROT_NONE without page tables. A node keeps as much
+// as the next pass may bring back (a zone costs 21 us to close, as much to open, and 8 KiB of page tables), except in
+// a full pass.
 template <class Shadow>
 bool RegionAllocator<Shadow>::return_zone_locked(unsigned number) {
   Node& node = nodes_[number];
@@ -303,8 +316,8 @@ bool RegionAllocator<Shadow>::return_zone_locked(unsigned number) {
   Handle h;
   {
     LockGuard guard(node.lock);
-    const std::uint32_t wanted = cursor_.full ? kZonePages : 2 * kZonePages;
-    if (node.free.largest() < kZonePages || node.free.free_pages() < wanted ||
+    const std::uint64_t kept = cursor_.full ? 0 : std::max<std::uint64_t>(kZonePages, threshold_pages_ / 2);
+    if (node.free.largest() < kZonePages || node.free.free_pages() < kept + kZonePages ||
         !node.free.find(kZonePages, kZonePages, origin(), page) || !node.unused.ensure(records_, 2)) {
       return false;
     }

@@ -19,6 +19,31 @@ namespace penumbra::region {
 // Largest area kept in a pool and carved from a zone, as the kernel's MAX_VA_SIZE_PAGES: 1 MiB, or 32 units.
 inline constexpr std::uint32_t kMaxPooledPages = 256;
 
+// Purged areas of one size. Requests take the newest, whose shadow and records are warm; passes thin it from the
+// oldest. What is reused has been through the lazy list either way.
+struct Pool {
+  Handle newest = kNoHandle;
+  Handle oldest = kNoHandle;
+  std::uint32_t count = 0;
+  // Fewest areas since the last purge pass: so many were not needed, and only of those a pass takes some.
+  std::uint32_t fewest = 0;
+
+  void push(const RecordTable& records, Handle h) {
+    records[h].next = newest;
+    records[h].area.previous = kNoHandle;
+    (newest != kNoHandle ? records[newest].area.previous : oldest) = h;
+    newest = h;
+    ++count;
+  }
+
+  void remove(const RecordTable& records, Handle h) {
+    const Record& r = records[h];
+    (r.area.previous != kNoHandle ? records[r.area.previous].next : newest) = r.next;
+    (r.next != kNoHandle ? records[r.next].area.previous : oldest) = r.area.previous;
+    if (--count < fewest) fewest = count;
+  }
+};
+
 struct alignas(128) Node {
   Mutex lock;
   std::uint32_t zones = 0;
@@ -32,39 +57,49 @@ struct alignas(128) Node {
   std::uint64_t retained_pages = 0;
   FreeTree free;
   RecordCache unused;
-  RecordList pools[kMaxPooledPages + 1];
+  Pool pools[kMaxPooledPages + 1];
 
-  // The next pooled area of this size at this alignment (of `page + origin`, in pages): the oldest, or one of the
-  // next few where that one is not aligned. The lock is held.
+  // The newest pooled area of this size that is aligned (alignment of `page + origin`, in pages), if it is among the
+  // first few. The lock is held.
   Handle pop_pooled(const RecordTable& records, std::uint32_t pages, std::uint32_t alignment, std::uint64_t origin) {
-    RecordList& pool = pools[pages];
     constexpr int kTries = 4;
-    for (int i = 0; i < kTries; ++i) {
-      const Handle h = pool.pop(records);
-      if (h == kNoHandle) return h;
-      Record& r = records[h];
-      if (((r.page + origin) & (alignment - 1)) != 0) [[unlikely]] {
-        pool.push(records, h);
-        continue;
+    Handle h = pools[pages].newest;
+    for (int i = 0; i < kTries && h != kNoHandle; ++i) {
+      const Record& r = records[h];
+      if (((r.page + origin) & (alignment - 1)) == 0) [[likely]] {
+        take_pooled(records, h);
+        return h;
       }
-      pooled_pages -= pages;
-      if ((r.flags & Record::kHasMemory) != 0) {
-        --retained_areas;
-        retained_pages -= pages;
-      }
-      return h;
+      h = r.next;
     }
     return kNoHandle;
   }
 
+  Handle pop_oldest_pooled(const RecordTable& records, std::uint32_t pages) {
+    const Handle h = pools[pages].oldest;
+    if (h != kNoHandle) take_pooled(records, h);
+    return h;
+  }
+
   void push_pooled(const RecordTable& records, Handle h) {
-    Record& r = records[h];
+    const Record& r = records[h];
     pooled_pages += r.pages;
     if ((r.flags & Record::kHasMemory) != 0) {
       ++retained_areas;
       retained_pages += r.pages;
     }
     pools[r.pages].push(records, h);
+  }
+
+ private:
+  void take_pooled(const RecordTable& records, Handle h) {
+    const Record& r = records[h];
+    pools[r.pages].remove(records, h);
+    pooled_pages -= r.pages;
+    if ((r.flags & Record::kHasMemory) != 0) {
+      --retained_areas;
+      retained_pages -= r.pages;
+    }
   }
 };
 

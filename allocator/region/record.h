@@ -52,6 +52,7 @@ struct Record {
       std::uint32_t allocated_by;
       std::uint32_t freed_by;
       std::uint32_t span_pages;  // area, guard and padding: what goes back to the free tree
+      Handle previous;           // in a pool
     } area;
     struct {
       Handle left, right, parent;

@@ -48,12 +48,17 @@ bool Guards::drop(AppAddr begin, std::size_t bytes) {
   return dropped.ok() || (dropped.error() == EINVAL && os::advise(begin, bytes, MADV_DONTNEED_LOCKED).ok());
 }
 
+// Marked first, while nothing can be touched; then opened. Markers that cannot be taken back stay in memory that is
+// PROT_NONE again, and open_large() is told.
 bool Guards::open_zones(AppAddr begin, std::size_t bytes) {
   if (kind_ != GuardKind::kMarker) return true;
-  if (!os::protect(begin, bytes, kReadWrite).ok()) return false;
-  if (os::advise(begin, bytes, os::kMadvGuardInstall).ok()) return true;
-  os::decommit(begin, bytes).ignore();
+  if (os::advise(begin, bytes, os::kMadvGuardInstall).ok() && os::protect(begin, bytes, kReadWrite).ok()) return true;
+  forget_markers(begin, bytes);
   return false;
+}
+
+void Guards::forget_markers(AppAddr begin, std::size_t bytes) {
+  if (!os::decommit(begin, bytes).ok()) stray_markers_.fetch_add(1, std::memory_order_relaxed);
 }
 
 bool Guards::close_zone(AppAddr begin, std::size_t bytes) {
@@ -95,18 +100,22 @@ bool Guards::close(AppAddr begin, std::size_t bytes) {
 }
 
 bool Guards::open_large(AppAddr begin, std::size_t bytes, std::size_t with_guard) {
+  if (stray_markers_.load(std::memory_order_relaxed) != 0 &&
+      !os::advise(begin, with_guard, os::kMadvGuardRemove).ok()) {
+    return false;
+  }
   if (maps_are_plenty() || kind_ != GuardKind::kMarker) {
     if (!os::protect(begin, bytes, kReadWrite).ok()) return false;
     count_maps(2);
     return true;
   }
   // Open to the end and marked there: neighbours merge into one mapping.
-  if (!os::protect(begin, with_guard, kReadWrite).ok()) return false;
-  if (os::advise(begin + bytes, with_guard - bytes, os::kMadvGuardInstall).ok()) {
+  if (os::advise(begin + bytes, with_guard - bytes, os::kMadvGuardInstall).ok() &&
+      os::protect(begin, with_guard, kReadWrite).ok()) {
     count_maps(2);
     return true;
   }
-  os::decommit(begin, with_guard).ignore();
+  forget_markers(begin + bytes, with_guard - bytes);
   return false;
 }
 

@@ -43,7 +43,7 @@ class Guards {
   // The reverse: all of it inaccessible, without memory and without page tables.
   bool close_zone(AppAddr begin, std::size_t bytes);
 
-  // Makes the pages of an area accessible. kWholeUnits: the units they lie in are accessible as a whole now, and the
+  // Makes the pages of an area accessible. kFailed: some of them may be, and close() makes sure. kWholeUnits: the units they lie in are accessible as a whole now, and the
   // caller, who holds counts on them, must pin them.
   Opened open(AppAddr begin, std::size_t bytes);
   // For a single area: drops its memory and makes it inaccessible. False where no way is left.
@@ -57,6 +57,7 @@ class Guards {
   static bool drop(AppAddr begin, std::size_t bytes);
 
  private:
+  void forget_markers(AppAddr begin, std::size_t bytes);
   void count_maps(int by) { maps_.fetch_add(by, std::memory_order_relaxed); }
 
   GuardKind kind_ = GuardKind::kPinned;
@@ -65,6 +66,8 @@ class Guards {
   std::atomic<std::int64_t> maps_{0};  // mappings that our guards cost, as far as we know
   // Ranges of marker zones that had to be closed by mprotect: then open() must undo either.
   std::atomic<std::uint32_t> closed_by_protect_{0};
+  // Markers left behind in PROT_NONE space: then open_large() must look.
+  std::atomic<std::uint32_t> stray_markers_{0};
 };
 
 }  // namespace penumbra::region

@@ -145,17 +145,20 @@ Handle RegionAllocator<Shadow>::allocate_fresh(const Request& request, std::uint
     give_back(r, h);
     return kNoHandle;
   }
-  if (!open_area(r, begin, pages)) {
-    shadow_.release(begin, bytes_of(r.area.span_pages));
-    give_back(r, h);
-    return kNoHandle;
-  }
   shadow_.guard(begin + bytes_of(pages), kPageSize);
+  const bool opened = open_area(r, begin, pages);
   Node& node = nodes_[r.node];
   node.lock.lock();
   ++node.live_areas;
   node.live_bytes += request.bytes;
   node.lock.unlock();
+  if (!opened) [[unlikely]] {
+    // Part of it may be open. It ends as any freed area does: poisoned, then closed by a purge.
+    r.area.requested = request.bytes;
+    r.state.store(RecordState::kFreed, std::memory_order_relaxed);
+    retire(r, h);
+    return kNoHandle;
+  }
   publish(r, request);
   return h;
 }
@@ -171,6 +174,7 @@ Handle RegionAllocator<Shadow>::carve_from(Node& node, unsigned number, std::uin
   const Handle h = node.unused.pop(records_);
   Record& r = records_[h];
   r.node = static_cast<std::uint8_t>(number);
+  r.kind = AreaKind::kVmalloc;  // until it is published
   r.flags = 0;
   r.page = page;
   r.pages = pages;

@@ -34,7 +34,8 @@ void RegionAllocator<Shadow>::fork_parent() {
   unlock_all();
 }
 
-// The locks are this thread's own: it took them in fork_prepare().
+// The locks are this thread's own: it took them in fork_prepare(). Areas that other threads had just taken or claimed
+// stay as they are, a few pages at most: who knows how far their owners had come.
 template <class Shadow>
 void RegionAllocator<Shadow>::fork_child() {
   thread_hint.tid = 0;

@@ -170,7 +170,6 @@ class RegionAllocator {
   os::Result init_tables(const Config& config);
   static AppAddr sparse_end(const void* self, AppAddr at);
   bool describe_record(const Record& r, AppAddr a, AreaInfo& info) const;
-  void reclaim_orphans();
 
   // allocate_inl.h
   Node& lock_local_node();

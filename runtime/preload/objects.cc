@@ -120,6 +120,19 @@ std::size_t usable_bytes(const void* object) {
   return bytes == ~std::size_t{0} ? 0 : bytes;
 }
 
+std::size_t usable_bytes_asked(const void* object, const CodeContext& caller, const char* function) {
+  const std::size_t bytes = usable_bytes(object);
+  if (bytes != 0 || object == nullptr || heap::inspect(object).verdict != heap::FreeVerdict::kDoubleFree) return bytes;
+  Fault fault;
+  fault.addr = AppAddr(object);
+  fault.bad = fault.addr;
+  fault.size = 1;
+  fault.context = caller;
+  fault.function = function;
+  raise_fault(fault);
+  return 0;
+}
+
 void* resize(void* object, const Request& request, OnZero on_zero, const CodeContext& caller,
              const char* function) {
   if (object == nullptr) return obtain(request, caller);

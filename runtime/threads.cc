@@ -2,6 +2,8 @@
 
 #include "allocator/heap/heap.h"
 #include "allocator/region/regions.h"
+#include "instrument/abi/leaving.h"
+#include "instrument/abi/stack.h"
 #include "runtime/base/thread_id.h"
 #include "runtime/report/report.h"
 
@@ -28,6 +30,7 @@ void at_thread_exit(void* round) {
   if (n < PTHREAD_DESTRUCTOR_ITERATIONS) {
     if (pthread_setspecific(g_exit_key, reinterpret_cast<void*>(n + 1)) == 0) return;
   }
+  abi::end_thread_stack();
   heap::thread_exit();
 }
 
@@ -36,6 +39,7 @@ void arm_thread_exit() {
 }
 
 void before_fork() {
+  abi::fork_prepare();
   heap::fork_prepare();
   region::fork_prepare();
 }
@@ -43,6 +47,7 @@ void before_fork() {
 void after_fork_in_parent() {
   region::fork_parent();
   heap::fork_parent();
+  abi::fork_done();
 }
 
 void after_fork_in_child() {
@@ -50,12 +55,14 @@ void after_fork_in_child() {
   report::fork_child();
   region::fork_child();
   heap::fork_child();
+  abi::fork_done();
 }
 
 void in_unannounced_child() {
   report::fork_child();
   region::fork_child();
   heap::fork_child_unprepared();
+  abi::fork_child_unprepared();
 }
 
 }  // namespace

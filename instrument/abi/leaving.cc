@@ -199,4 +199,9 @@ void fork_done() {
   unlock_globals();
 }
 
+void fork_child_unprepared() {
+  g_lock.reset_after_fork();
+  reset_globals_lock();
+}
+
 }  // namespace penumbra::abi

@@ -31,9 +31,14 @@ FORBIDDEN = [
 
 # Compilers make up calls of these; the library is linked with --wrap, which sends them to runtime/base/raw_memory.h.
 WRAPPED = {"memcpy", "memmove", "memset", "memcmp", "bcmp", "strlen"}
-# Called on purpose, for a reason that the caller gives: the exit status is replaced behind the program's own handlers,
-# and only libc can be asked for that (report/exit_status.cc).
-CALLED_ON_PURPOSE = {"__cxa_at_quick_exit", "__cxa_atexit"}
+# Called on purpose, though the patterns or our own interposing say no.
+CALLED_ON_PURPOSE = {
+    # The exit status is replaced behind the program's own handlers, and only libc can be asked for that
+    # (runtime/report/exit_status.cc).
+    "__cxa_at_quick_exit", "__cxa_atexit",
+    # With RTLD_NOLOAD, for another handle of what is loaded (instrument/abi/leaving.cc).
+    "dlopen",
+}
 
 
 def names(command):

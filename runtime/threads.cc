@@ -5,6 +5,7 @@
 #include "instrument/abi/leaving.h"
 #include "instrument/abi/stack.h"
 #include "runtime/base/thread_id.h"
+#include "runtime/family_api.h"
 #include "runtime/report/report.h"
 
 #include <limits.h>
@@ -40,6 +41,7 @@ void arm_thread_exit() {
 
 void before_fork() {
   abi::fork_prepare();
+  family_fork_prepare();
   heap::fork_prepare();
   region::fork_prepare();
 }
@@ -47,6 +49,7 @@ void before_fork() {
 void after_fork_in_parent() {
   region::fork_parent();
   heap::fork_parent();
+  family_fork_parent();
   abi::fork_done();
 }
 
@@ -55,6 +58,7 @@ void after_fork_in_child() {
   report::fork_child();
   region::fork_child();
   heap::fork_child();
+  family_fork_child();
   abi::fork_done();
 }
 
@@ -62,6 +66,7 @@ void in_unannounced_child() {
   report::fork_child();
   region::fork_child();
   heap::fork_child_unprepared();
+  family_fork_child();
   abi::fork_child_unprepared();
 }
 

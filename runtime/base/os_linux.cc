@@ -13,19 +13,22 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/config.h"
+#include "runtime/base/own_ranges.h"
 
 namespace penumbra::os {
 namespace {
 
 constinit std::atomic<FailureInjector> g_injector{nullptr};
 constinit std::atomic<std::uint64_t> g_calls[kMemoryCalls]{};
-constinit std::atomic<bool> g_sealed{false};
+enum class Seal : std::uint8_t { kOpen, kFiltered, kStrict };
+constinit std::atomic<Seal> g_seal{Seal::kOpen};
 
 Result memory_call(MemoryCall call, long number, long a, long b, long c = 0, long d = 0, long e = 0, long f = 0) {
   g_calls[static_cast<std::size_t>(call)].fetch_add(1, std::memory_order_relaxed);
   if (const FailureInjector injector = g_injector.load(std::memory_order_relaxed)) {
     if (const int error = injector(call)) return Result(-error);
   }
+  if (g_seal.load(std::memory_order_relaxed) == Seal::kStrict) [[unlikely]] return Result(-EPERM);
   return Result(raw_syscall(number, a, b, c, d, e, f));
 }
 
@@ -47,6 +50,12 @@ Result map(AppAddr at, std::size_t bytes, int prot, int flags) {
                      MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
 }
 
+// A mapping that did not exist before is ours from now on; one that replaces a part of ours was already.
+Result own(Result mapped, std::size_t bytes, own_ranges::Use use = own_ranges::Use::kData) {
+  if (mapped.ok()) own_ranges::add({mapped.address(), mapped.address() + bytes}, use);
+  return mapped;
+}
+
 }  // namespace
 
 void set_failure_injector_test_only(FailureInjector injector) { g_injector.store(injector); }
@@ -55,17 +64,20 @@ std::uint64_t memory_calls_made(MemoryCall call) {
   return g_calls[static_cast<std::size_t>(call)].load(std::memory_order_relaxed);
 }
 
-Result reserve(AppAddr hint, std::size_t bytes) { return map(hint, bytes, PROT_NONE, MAP_NORESERVE); }
+Result reserve(AppAddr hint, std::size_t bytes) {
+  // Reserved to be opened by pieces: it counts as a whole from the start.
+  return own(map(hint, bytes, PROT_NONE, MAP_NORESERVE), bytes);
+}
 
 Result reserve_at(AppAddr at, std::size_t bytes) {
-  return map(at, bytes, PROT_NONE, MAP_NORESERVE | MAP_FIXED_NOREPLACE);
+  return own(map(at, bytes, PROT_NONE, MAP_NORESERVE | MAP_FIXED_NOREPLACE), bytes, own_ranges::Use::kKeptFree);
 }
 
 Result map_fixed_noreplace(AppAddr at, std::size_t bytes) {
-  return map(at, bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE | MAP_FIXED_NOREPLACE);
+  return own(map(at, bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE | MAP_FIXED_NOREPLACE), bytes);
 }
 
-Result map_anonymous(std::size_t bytes) { return map(AppAddr(), bytes, PROT_READ | PROT_WRITE, 0); }
+Result map_anonymous(std::size_t bytes) { return own(map(AppAddr(), bytes, PROT_READ | PROT_WRITE, 0), bytes); }
 
 Result map_noreserve(std::size_t bytes) {
   return map(AppAddr(), bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE);
@@ -85,11 +97,16 @@ Result map_file_at(AppAddr at, std::size_t bytes, int prot, int fd, std::uint64_
 
 Result unmap(AppAddr at, std::size_t bytes) {
   check_range(at, bytes);
-  return memory_call(MemoryCall::kUnmap, SYS_munmap, as_long(at), static_cast<long>(bytes));
+  // Off the list first: from the moment it is unmapped another thread's mapping may lie here.
+  own_ranges::remove({at, at + bytes});
+  const Result unmapped = memory_call(MemoryCall::kUnmap, SYS_munmap, as_long(at), static_cast<long>(bytes));
+  if (!unmapped.ok()) own_ranges::add({at, at + bytes}, own_ranges::Use::kData);
+  return unmapped;
 }
 
 Result protect(AppAddr at, std::size_t bytes, int prot) {
   check_range(at, bytes);
+  if ((prot & PROT_WRITE) != 0) own_ranges::became_data(at);
   return memory_call(MemoryCall::kProtect, SYS_mprotect, as_long(at), static_cast<long>(bytes), prot);
 }
 
@@ -281,8 +298,10 @@ Result futex_wake(std::atomic<std::uint32_t>* word, unsigned waiters) {
                             static_cast<long>(waiters)));
 }
 
-void seal() { g_sealed.store(true, std::memory_order_relaxed); }
+void seal() { g_seal.store(Seal::kFiltered, std::memory_order_relaxed); }
 
-bool is_sealed() { return g_sealed.load(std::memory_order_relaxed); }
+void seal_strictly() { g_seal.store(Seal::kStrict, std::memory_order_relaxed); }
+
+bool is_sealed() { return g_seal.load(std::memory_order_relaxed) != Seal::kOpen; }
 
 }  // namespace penumbra::os

@@ -46,6 +46,8 @@ inline long raw_syscall(long number, long a = 0, long b = 0, long c = 0, long d 
   return result;
 }
 
+// What the functions below map is on the list of own_ranges.h until it is unmapped.
+
 // Calls that take address space or change it, by name, for the failure injector and the call counters.
 enum class MemoryCall : std::uint8_t { kMap, kUnmap, kProtect, kAdvise, kProcessAdvise, kRemap, kMemfd, kTruncate };
 inline constexpr std::size_t kMemoryCalls = 8;
@@ -133,6 +135,8 @@ Result futex_wake(std::atomic<std::uint32_t>* word, unsigned waiters);
 // Process ruling 18: once the program has installed a seccomp filter, only mmap, munmap, mprotect, madvise,
 // futex and write remain; everything else above answers EPERM without a system call.
 void seal();
+// Strict mode leaves read, write and exit alone: every memory call answers EPERM as well, since the kernel would kill.
+void seal_strictly();
 bool is_sealed();
 
 }  // namespace penumbra::os

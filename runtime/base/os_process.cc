@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
@@ -41,6 +42,23 @@ bool wait_for(int fd, short event, int milliseconds) {
 }
 
 }  // namespace
+
+// These three answer for the program's own calls: its filter decides, not the seal.
+Result limits(unsigned resource, const void* set, void* get) {
+  return Result(raw_syscall(SYS_prlimit64, 0, static_cast<long>(resource), as_long(set), as_long(get)));
+}
+
+Result lock_memory(AppAddr at, std::size_t bytes, bool on_fault) {
+  constexpr long kOnFault = 1;  // MLOCK_ONFAULT
+  return Result(raw_syscall(SYS_mlock2, static_cast<long>(at.value), static_cast<long>(bytes), on_fault ? kOnFault : 0));
+}
+
+bool has_capability(unsigned capability) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3]{};
+  if (!Result(raw_syscall(SYS_capget, as_long(&header), as_long(data))).ok()) return false;
+  return (data[capability / 32].effective >> (capability % 32) & 1) != 0;
+}
 
 unsigned getuid() { return static_cast<unsigned>(raw_syscall(SYS_getuid)); }
 

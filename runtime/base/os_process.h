@@ -14,6 +14,14 @@
 namespace penumbra::os {
 
 unsigned getuid();
+
+// Reads (`get`) and sets (`set`) a limit of this process, struct rlimit64 both; null where one is not wanted.
+Result limits(unsigned resource, const void* set, void* get);
+// Keeps a range in memory; `on_fault`: only what is touched from now on.
+Result lock_memory(AppAddr at, std::size_t bytes, bool on_fault);
+// CAP_* of the calling thread, in effect.
+bool has_capability(unsigned capability);
+
 // The calling thread's name, zero-terminated.
 void thread_name(char (&name)[16]);
 

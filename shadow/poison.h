@@ -26,8 +26,8 @@ void poison_any(AppAddr begin, std::size_t bytes, ShadowTag tag);
 // __asan_unpoison_memory_region: any range; the granule it begins in becomes accessible from its first byte.
 void unpoison_any(AppAddr begin, std::size_t bytes);
 
-// Sets non-zero shadow bytes of a range to 0, page by page, without writing to shadow that reads 0 already
-// (memory ruling 3): for munmap, mremap, brk, thread exit, dlclose. Any range.
+// Makes the shadow of a range read 0, without writing to shadow that reads 0 already (memory ruling 3): for munmap,
+// mremap, brk, thread exit, dlclose. Any range outside the region span; whole shadow pages are given back.
 void clear_stale(AppAddr begin, std::size_t bytes);
 
 }  // namespace penumbra::shadow

@@ -126,7 +126,7 @@ Stage bring_up(char** envp) {
   }
   Options& options = process_options();
   parse_options(options, find_environment(envp, "PENUMBRA_OPTIONS"), warn_about_option, nullptr);
-  process::init_exec({});
+  process::init_exec({.before = libc::before_exec, .failed = libc::exec_failed});
   if (!reserve_shadow(options)) {
     abi::require_shadow_for_compiled_code();
     return Stage::kAside;

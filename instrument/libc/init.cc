@@ -1,6 +1,7 @@
 #include "instrument/libc/init.h"
 
 #include "instrument/libc/entry.h"
+#include "instrument/libc/resource_limits.h"
 #include "instrument/libc/state.h"
 #include "runtime/base/export.h"
 #include "runtime/base/os_linux.h"
@@ -17,6 +18,11 @@ constinit State state;
 
 namespace {
 
+void say_on_stderr(TextBuffer& line) {
+  line.append("\n");
+  os::write_all(2, line.data(), line.size());
+}
+
 // Names that only old programs call (__xstat) have no default version, which dlsym asks for.
 void* find_next(const char* name) {
   void* const found = PENUMBRA_NEXT(name);
@@ -29,8 +35,8 @@ void* resolve(RealSlot& slot) {
   slot.function = find_next(slot.name);
   if (slot.function == nullptr) {
     FixedTextBuffer<256> text;
-    text.append("penumbra: no library defines '").append(slot.name).append("', which the program calls\n");
-    os::write_all(2, text.data(), text.size());
+    text.append("penumbra: no library defines '").append(slot.name).append("', which the program calls");
+    say_on_stderr(text);
     __builtin_trap();
   }
   return slot.function;
@@ -47,12 +53,12 @@ void init(const Options& options, const Hooks& hooks) {
   resolve_all();
   state.overlap = options.overlap;
   state.strict_memcmp = options.strict_memcmp;
-  state.exempt = hooks.exempt;
-  set_checking(options.libc && options.shadow != ShadowKind::kOff && shadow::is_reserved());
+  state.say = hooks.say != nullptr ? hooks.say : say_on_stderr;
+  state.is_host = true;
+  hide_inherited_limits();
+  state.checks_on = options.libc && options.shadow != ShadowKind::kOff && shadow::is_reserved();
 }
 
 bool is_checking() { return state.checks_on; }
-
-void set_checking(bool on) { state.checks_on = on; }
 
 }  // namespace penumbra::libc

@@ -3,26 +3,28 @@
 // zone: nomalloc
 #pragma once
 
-#include "runtime/base/address.h"
 #include "runtime/base/options.h"
+#include "runtime/base/text_buffer.h"
 
 namespace penumbra::libc {
 
+// What exec must do (process::ExecHooks): see resource_limits.h.
+void before_exec();
+void exec_failed();
+
 struct Hooks {
-  // Code below us that works on poisoned memory by right (libmimalloc's text): its calls are never reported.
-  AppRange exempt;
+  // Prints one line for the user, given without its newline. Null: on stderr.
+  void (*say)(TextBuffer& line) = nullptr;
 };
 
 // Looks up every real function. Called once in every process, also where Penumbra stands aside; until then an entry
 // point asks the loader by itself on its first call, which a signal handler should not have to do.
 void resolve_all();
 
-// resolve_all(), then, unless the options or a missing shadow say no, checks on. Called once, after
-// shadow::reserve_direct_map() and before the program's first thread.
+// resolve_all(), then, unless the options or a missing shadow say no, checks on. Our memory is guarded and hidden from
+// now on. Called once, after everything large has been mapped and before the program's first thread.
 void init(const Options& options, const Hooks& hooks);
 
 bool is_checking();
-// Turns checks off for good (the process stands aside), or off and on in tests.
-void set_checking(bool on);
 
 }  // namespace penumbra::libc

@@ -6,15 +6,16 @@
 // zone: signal-safe
 #pragma once
 
-#include "runtime/base/address.h"
+#include "runtime/base/text_buffer.h"
 
 namespace penumbra::libc {
 
 struct State {
   bool checks_on = false;      // set last, by init()
+  bool is_host = false;        // Penumbra has memory of its own here that the program must not touch
   bool overlap = false;        // report copies whose ranges overlap
   bool strict_memcmp = false;  // memcmp must be able to read both ranges whole
-  AppRange exempt;             // code whose calls are never reported: the allocator below ours
+  void (*say)(TextBuffer& line) = nullptr;  // prints one line, given without its newline
 };
 
 extern constinit State state;

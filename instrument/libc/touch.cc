@@ -43,7 +43,6 @@ void Touch::report(Fault& fault) const {
   const auto* const frame = static_cast<const std::uintptr_t*>(frame_);
   fault.context = {frame[1], reinterpret_cast<std::uintptr_t>(frame) + 16, frame[0]};
   fault.function = function_;
-  if (state.exempt.contains(AppAddr(fault.context.pc))) return;
   raise_fault(fault);
 }
 

@@ -57,9 +57,10 @@ std::size_t bytes_to_rebuild(int dirfd, const char* path, char* const* envp) {
 int execute(int dirfd, const char* path, char* const* argv, char* const* envp, int flags) {
   const std::size_t bytes = bytes_to_rebuild(dirfd, path, envp);
   char* const* const environment = bytes == 0 ? envp : build_without_preload(envp, __builtin_alloca(bytes));
-  call(g_hooks.before);
+  const bool keeps_us = bytes == 0 && bytes_without_preload(envp) != 0;
+  if (!keeps_us) call(g_hooks.before);
   const os::Result result = os::execute(dirfd, path, argv, environment, flags);
-  call(g_hooks.failed);
+  if (!keeps_us) call(g_hooks.failed);
   return result.error();
 }
 
@@ -148,10 +149,7 @@ int spawn(SpawnFunction real, const char* name, pid_t* pid, const char* path, co
   if (real == nullptr) return ENOSYS;
   const std::size_t bytes = bytes_to_rebuild(AT_FDCWD, inspected, envp);
   char* const* const environment = bytes == 0 ? envp : build_without_preload(envp, __builtin_alloca(bytes));
-  call(g_hooks.before);
-  const int error = real(pid, path, actions, attributes, argv, environment);
-  call(g_hooks.failed);
-  return error;
+  return real(pid, path, actions, attributes, argv, environment);
 }
 
 // The words of execl and its relatives as an array in `argv`; 0 for `argv` only counts them, end included.

@@ -18,9 +18,10 @@
 
 namespace penumbra::process {
 
-// `before` runs just before the kernel is asked to start a program, in the process that asks (a vfork child shares
-// its memory with its parent, but not its limits); `failed` when the program was not started, and in the parent
-// after posix_spawn, which asks for a child. Either may be null.
+// `before` runs just before the kernel is asked to start a program in which Penumbra will not be, in the process that
+// asks (a vfork child shares its memory with its parent, but not its limits); `failed` when it was not started. A
+// program that keeps Penumbra sorts it out by itself. Neither runs around posix_spawn: the parent would live with the
+// program's bare limits meanwhile, and the spawn itself needs a mapping. Either may be null.
 struct ExecHooks {
   void (*before)() = nullptr;
   void (*failed)() = nullptr;

@@ -14,6 +14,7 @@
 #include "instrument/libc/init.h"
 #include "runtime/base/fault.h"
 #include "shadow/address_map.h"
+#include "shadow/check.h"
 #include "shadow/poison.h"
 
 namespace penumbra::libc::testing {

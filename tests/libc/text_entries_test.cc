@@ -266,18 +266,6 @@ TEST_F(TextEntries, AMisalignedWideTextIsWalkedCharacterByCharacter) {
   EXPECT_EQ(open.passed, 10u);
 }
 
-TEST_F(TextEntries, CallsOfExemptCodeAreNotReported) {
-  const PoisonedBlock block(8, 0);
-  char out[16];
-  memcpy(out, block.begin(), 9);
-  ASSERT_EQ(FaultRecord::count(), 1u);
-  const AppAddr caller(FaultRecord::at(0).context.pc);
-  FaultRecord::clear();
-  init(Options{}, Hooks{.exempt = {caller - 4096, caller + 4096}});
-  memcpy(out, block.begin(), 9);
-  expect_no_fault("memcpy", "called from exempt code");
-}
-
 TEST_F(TextEntries, TheContextOfAFaultIsTheCaller) {
   const PoisonedBlock block(8, 0);
   char out[16];

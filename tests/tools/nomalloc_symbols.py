@@ -36,8 +36,8 @@ CALLED_ON_PURPOSE = {
     # The exit status is replaced behind the program's own handlers, and only libc can be asked for that
     # (runtime/report/exit_status.cc).
     "__cxa_at_quick_exit", "__cxa_atexit",
-    # With RTLD_NOLOAD, for another handle of what is loaded (instrument/abi/leaving.cc).
-    "dlopen",
+    # With RTLD_NOLOAD, for another handle of what is loaded, given back at once (instrument/abi/leaving.cc).
+    "dlopen", "dlclose",
 }
 
 

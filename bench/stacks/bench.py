@@ -1,6 +1,6 @@
 """The unwinder and the depot: nanoseconds, nanoseconds a frame, and how they compare with libunwind and backtrace().
 
-The program interleaves its benchmarks at random; a ratio is taken between the same repeats of two of them.
+One thread, so its CPU time is what counts. The program interleaves its benchmarks at random; a ratio is taken between the same repeats of two of them.
 """
 
 import json
@@ -29,14 +29,14 @@ def measure(task):
         if entry.get("error_occurred"):
             raise registry.BenchError(f"{entry['name']}: {entry['error_message']}")
         name, argument = entry["name"].split("/")[:2]
-        times.setdefault((name, argument), []).append((entry["real_time"], entry["frames"]))
+        times.setdefault((name, argument), []).append((entry["cpu_time"], entry["frames"]))
     return times
 
 
 def run(task):
     times = measure(task)
     rows = []
-    for (name, argument), values in times.items():
+    for (name, argument), values in sorted(times.items(), key=lambda item: (int(item[0][1]), item[0][0])):
         label = WALKS.get(name) or RECORDS[name]
         row = f"frames_{argument}" if name in WALKS else f"depth_{argument}"
         whole = figures.Spread(time for time, _ in values)

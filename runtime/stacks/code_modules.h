@@ -13,6 +13,10 @@
 // own unseen closing (iconv, NSS) is noticed too. Where free() is not ours (heap=0) or the loader cannot be found, nobody
 // tells, and record() reads no cache. unwind() never does: reports are rare, and right whatever happened before.
 //
+// Left to the program: tables are read where _dl_find_object said they are, so a walk over a return address into a
+// module that another thread unmaps at that moment may fault. Only running code of a module that is being closed, or a
+// garbage word on a broken stack, leads there; libgcc's unwinder has the same gap.
+//
 // I1  a rule is in the cache only if its module is in the table: find_module() enters it first; a remover takes the
 //     module out, then raises the epoch, then empties the cache, and who stores a rule re-reads the epoch afterwards
 //     and takes the rule out again if it changed (rule_cache.h).

@@ -114,6 +114,20 @@ void give_back(std::uint64_t at, std::uint64_t words) {
   }
 }
 
+void validate_bucket(std::uint32_t b) {
+  std::uint32_t handle = g_depot.buckets[b].load(std::memory_order_acquire);
+  for (std::uint64_t steps = 0; handle != 0; ++steps) {
+    PENUMBRA_CHECK_OP(steps, <, g_depot.arena_words);  // I3
+    const Record* record = record_at(handle);
+    const std::size_t count = count_of(record->head);
+    PENUMBRA_CHECK_OP(record->head, ==, head_of(depot_hash(record->frames(), count), count));  // I1
+    PENUMBRA_CHECK_OP(static_cast<std::uint32_t>(record->head) & g_depot.bucket_mask, ==, b);  // I2
+    const auto next = static_cast<std::uint32_t>(record->next);
+    PENUMBRA_CHECK(find_in_chain(next, 0, record->head, record->frames(), count) == 0);  // I4
+    handle = next;
+  }
+}
+
 bool set_up(Depot& depot) {
   std::uint64_t budget = process_options().depot;
   if (budget == 0) return false;
@@ -177,6 +191,9 @@ StackId depot_put_hashed(const std::uintptr_t* frames, std::size_t count, std::u
     if (bucket.compare_exchange_strong(first, static_cast<std::uint32_t>(at), std::memory_order_release,
                                        std::memory_order_acquire)) {
       g_stacks.fetch_add(1, std::memory_order_relaxed);
+#if PENUMBRA_VALIDATE > 1
+      validate_bucket(hash & g_depot.bucket_mask);
+#endif
       return static_cast<std::uint32_t>(at);
     }
     // Somebody linked something first: perhaps the same stack.
@@ -249,19 +266,7 @@ void append_depot_stats(TextBuffer& out) {
 
 void validate_depot() {
   if (g_setup.load(std::memory_order_acquire) != Setup::kReady) return;
-  for (std::uint32_t b = 0; b <= g_depot.bucket_mask; ++b) {
-    std::uint32_t handle = g_depot.buckets[b].load(std::memory_order_acquire);
-    for (std::uint64_t steps = 0; handle != 0; ++steps) {
-      PENUMBRA_CHECK_OP(steps, <, g_depot.arena_words);  // I3
-      const Record* record = record_at(handle);
-      const std::size_t count = count_of(record->head);
-      PENUMBRA_CHECK_OP(record->head, ==, head_of(depot_hash(record->frames(), count), count));         // I1
-      PENUMBRA_CHECK_OP(static_cast<std::uint32_t>(record->head) & g_depot.bucket_mask, ==, b);       // I2
-      const std::uint32_t next = static_cast<std::uint32_t>(record->next);
-      PENUMBRA_CHECK(find_in_chain(next, 0, record->head, record->frames(), count) == 0);               // I4
-      handle = next;
-    }
-  }
+  for (std::uint32_t b = 0; b <= g_depot.bucket_mask; ++b) validate_bucket(b);
 }
 
 }  // namespace penumbra::stacks

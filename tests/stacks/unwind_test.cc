@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/os_linux.h"
 #include "runtime/stacks/stacks.h"
 
 #include <gtest/gtest.h>
@@ -219,6 +221,27 @@ TEST(Unwind, FollowsCoroutineStacksToTheirEnd) {
   EXPECT_EQ(trace.ours, trace.theirs);
   EXPECT_GE(trace.ours.size(), 6u);
   munmap(memory, kBytes + 4096);
+}
+
+// After sealing (process ruling 18) the probes must not need a forbidden call. In a child, since sealing is for good.
+TEST(Unwind, FollowsForeignStacksWhenSealed) {
+  const pid_t child = fork();
+  if (child == 0) {
+    penumbra::os::seal();
+    static Trace trace;
+    g_coroutine_trace = &trace;
+    static char memory[1 << 16];
+    getcontext(&g_coroutine_context);
+    g_coroutine_context.uc_stack.ss_sp = memory;
+    g_coroutine_context.uc_stack.ss_size = sizeof memory;
+    g_coroutine_context.uc_link = &g_main_context;
+    makecontext(&g_coroutine_context, coroutine, 0);
+    swapcontext(&g_main_context, &g_coroutine_context);
+    _exit(trace.ours == trace.theirs && trace.ours.size() >= 6 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Unwind, WorksInsideAndAfterExceptions) {

@@ -37,6 +37,8 @@ constinit Snapshot g_snapshot;
 constinit char g_text_storage[128 << 10] = {};
 constinit TextBuffer g_text(g_text_storage, sizeof g_text_storage);
 constinit bool g_is_new = false;
+// The own stack is in use: its first frame may be returned to. Read in signal handlers of the same thread.
+constinit std::atomic<bool> g_is_composing{false};
 alignas(16) constinit std::uint8_t g_stack[128 << 10] = {};
 
 void* stack_top() { return g_stack + sizeof g_stack; }
@@ -103,8 +105,10 @@ bool ends_process(const Diagnosis& diagnosis) {
 void report_locked(const Fault& fault, bool counts) {
   g_text.clear();
   g_is_new = false;
+  g_is_composing.store(true, std::memory_order_relaxed);
   const bool finished =
       penumbra_call_on_stack(prepare_and_compose, const_cast<Fault*>(&fault), stack_top()) != 0;
+  g_is_composing.store(false, std::memory_order_relaxed);
   if (!finished) {
     g_text.append("\npenumbra: a fault inside the report of ").append(
         g_is_new ? class_word(g_input.diagnosis.bug_class) : "a fault").append(" (pc ").hex(fault.context.pc).append(
@@ -207,12 +211,13 @@ void report_fault(const Fault& fault) { report(fault, true); }
 
 void report_handled_fault(const Fault& fault) { report(fault, false); }
 
-bool is_reporting_here() { return g_lock.is_held_by(current_task()); }
-
-void abandon_report(void* ucontext) {
+bool abandon_report(void* ucontext) {
+  if (!g_lock.is_held_by(current_task()) || !g_is_composing.load(std::memory_order_relaxed)) return false;
+  g_is_composing.store(false, std::memory_order_relaxed);
   auto& registers = static_cast<ucontext_t*>(ucontext)->uc_mcontext.gregs;
   registers[REG_RIP] = static_cast<greg_t>(reinterpret_cast<std::uintptr_t>(&penumbra_abandon_stack));
   registers[REG_RDI] = static_cast<greg_t>(reinterpret_cast<std::uintptr_t>(stack_top()));
+  return true;
 }
 
 void say_repeats() {

@@ -65,10 +65,9 @@ void report_fault(const Fault& fault);
 // The same for a fault that the program may go on to handle itself: it does not change the exit status.
 void report_handled_fault(const Fault& fault);
 
-// Does the calling thread stand inside a report?
-bool is_reporting_here();
-// For a signal handler on a thread that is: makes the interrupted context continue behind the report.
-void abandon_report(void* ucontext);
+// For a signal handler. If the calling thread was composing a report: makes the interrupted context continue behind
+// it, and answers true.
+bool abandon_report(void* ucontext);
 
 // One line about places that came again, if there were any; called when the process ends.
 void say_repeats();

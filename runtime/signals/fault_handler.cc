@@ -69,10 +69,7 @@ void take_default_action(int signal, siginfo_t* info, bool is_synchronous) {
 void handle_fault(std::size_t slot, int signal, siginfo_t* info, void* context) {
   const Disposition disposition = disposition_of(slot);
   const bool is_synchronous = info->si_code > 0;
-  if (is_synchronous && report::is_reporting_here()) {
-    report::abandon_report(context);
-    return;
-  }
+  if (is_synchronous && report::abandon_report(context)) return;
   if (is_synchronous && signal == SIGSEGV && is_resumed(context)) return;
   if ((disposition.flags & static_cast<int>(SA_RESETHAND)) != 0) reset_to_default(signal);
   const bool program_handles = disposition.handler != 0;

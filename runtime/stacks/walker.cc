@@ -137,7 +137,8 @@ std::size_t Walker::walk(std::uintptr_t* frames, std::size_t max) {
   if (max == 0) return 0;
   std::size_t count = 1;
   frames[0] = pc_;
-  while (count < max && memory_.move_to(sp_)) {
+  // The first frame of a stack that has overflowed lies below what is mapped, its return address does not.
+  while (count < max && (memory_.move_to(sp_) || (count == 1 && is_exact_ && way_ == Way::kExactly))) {
     if (way_ == Way::kByRules) {
       const Outcome outcome = follow_rules(frames, count, max);
       if (outcome != Outcome::kNeedsExactStep) return count;

@@ -351,6 +351,9 @@ class Signals(ReportCase):
                 self.assertEqual(done.returncode, signal)
                 self.assert_lines(self.one_report(done), r"\ABUG: KASAN: " + word + r"\+", "^" + access)
 
+    def test_an_overflowed_stack_shows_who_recursed(self):
+        self.assert_lines(self.one_report(self.fault("overflow")), r"^Call Trace:\n(?: .* recurse\+0x[0-9a-f]+/0x.*\n){64}\n")
+
     def test_a_fault_in_the_shadow_names_the_range_that_was_meant(self):
         self.assert_lines(self.one_report(self.fault("shadow")),
                           r"^KASAN: maybe wild-memory-access in range \[0x0000000080040000-0x0000000080040007\]\n")

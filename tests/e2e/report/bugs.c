@@ -141,6 +141,9 @@ int main(int argc, char** argv) {
     char* theirs = plugin_allocate(40);
     dlclose(plugin);
     overflow(theirs);
+  } else if (strcmp(mode, "chroot") == 0) {
+    if (chroot(argv[2]) != 0) return 77;
+    overflow(block);
   } else if (strcmp(mode, "no_child_seen") == 0) {
     // A helper process that the program could see would be waited for here.
     overflow(block);

@@ -8,9 +8,11 @@ read again as syzkaller and ClusterFuzz read it (consumers.py).
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -280,6 +282,81 @@ class HardPlaces(ReportCase):
         done = run(BUGS, "descriptors", options="exitcode=0")
         self.one_report(done)
         self.assertEqual(done.returncode, 0)
+
+
+class Helper(ReportCase):
+    """What becomes of a report when the helper process is not what it should be."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def helper(self, root, text):
+        """A copy of the library with a helper of ours beside it; answers the library's path."""
+        library = pathlib.Path(str(root) + str(self.folder / "lib/libpenumbra.so"))
+        library.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(LIBRARY, library)
+        program = library.parent / "launcher/penumbra"
+        program.parent.mkdir()
+        program.write_text(text)
+        program.chmod(0o755)
+        return library
+
+    def overflow(self, library, *words):
+        environment = dict(ENVIRONMENT, LD_PRELOAD=str(library))
+        begin = time.monotonic()
+        done = subprocess.run([str(BUGS), *(words or ("overflow",))], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, check=False, timeout=60, env=environment)
+        return done, time.monotonic() - begin
+
+    def assert_complete_without_lines(self, done):
+        self.assertEqual(done.returncode, 99)
+        self.assert_lines(self.one_report(done), r"^Call Trace:\n \[<[0-9a-f]{16}>\] sub_[0-9a-f]{8}\+.* \(" +
+                          re.escape(str(BUGS)) + r"\+0x[0-9a-f]+, build-id [0-9a-f]{40}", r"^Allocated by", r"^Memory state")
+
+    def test_one_that_does_not_answer_is_given_up_and_killed(self):
+        marker = self.folder / "pid"
+        library = self.helper("", f"#!/bin/sh\necho $$ > {marker}\nexec sleep 1000\n")
+        done, seconds = self.overflow(library)
+        self.assert_complete_without_lines(done)
+        self.assertGreater(seconds, 1.9)
+        self.assertLess(seconds, 20)  # two, on a machine that has nothing else to do
+        pid = int(marker.read_text())
+        for _ in range(100):
+            state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
+            if state in ("", "Z"):
+                break
+            time.sleep(0.1)
+        self.assertIn(state, ("", "Z"))
+
+    def test_one_that_dies_or_talks_nonsense_changes_nothing(self):
+        for number, text in enumerate(("#!/bin/sh\nexit 1\n", "#!/nonexistent\n", "#!/bin/sh\nread a\necho; echo; echo x\n")):
+            with self.subTest(text):
+                self.folder = self.folder / str(number)
+                done, seconds = self.overflow(self.helper("", text))
+                self.assert_complete_without_lines(done)
+
+    def test_it_starts_with_nothing_of_the_programs(self):
+        seen = self.folder / "seen"
+        library = self.helper("", f"#!/bin/sh\n(echo \"$@\"; env; ls /proc/self/fd; grep Sig /proc/$$/status) > {seen}\nexit 1\n")
+        done, _ = self.overflow(library)
+        self.assert_complete_without_lines(done)
+        text = seen.read_text()
+        self.assertEqual(text.splitlines()[0], "symbolize")
+        self.assertNotIn("LD_PRELOAD", text)
+        self.assertNotIn("\n9", text, "no high descriptor of ours")
+        self.assertIn("SigBlk:\t0000000000000000", text)
+        self.assertIn("SigIgn:\t0000000000000000", text)
+
+    @unittest.skipIf(os.geteuid() != 0, "only root may chroot")
+    def test_one_from_another_root_is_not_started(self):
+        library = self.helper("", "#!/bin/sh\nexit 1\n")
+        root = self.folder / "root"
+        other = self.helper(root, "").parent / "launcher/penumbra"
+        subprocess.run(["gcc", "-static", "-x", "c", "-o", other, "-"], check=True, text=True,
+                       input='#include <fcntl.h>\nint main(void) { return creat("/ran", 0644) < 0; }')
+        done, _ = self.overflow(library, "chroot", str(root))
+        self.assert_complete_without_lines(done)
+        self.assertFalse((root / "ran").exists())
 
 
 class Status(ReportCase):

@@ -11,6 +11,8 @@ namespace {
 
 // Entries of one table that are believed; gcc's largest switches have some thousands.
 constexpr std::uint32_t kMaxTableEntries = 1u << 16;
+// Compilers align functions to 16 bytes; what lies further on belongs to nobody known.
+constexpr unsigned kMaxPadding = 15;
 // Instructions looked at before an indirect jump for the load of its table.
 constexpr std::uint32_t kMaxTableDistance = 24;
 
@@ -85,7 +87,9 @@ Program::Program(const ElfImage& image, Decoder& decoder) : image_(image), decod
 void Program::decode_functions() {
   number_at_.assign(text_.size() + 1, 0);
   instructions_.reserve(text_.size() / 4);
-  for (const FrameRange& range : read_frame_ranges(image_)) {
+  const std::vector<FrameRange> ranges = read_frame_ranges(image_);
+  for (std::size_t n = 0; n < ranges.size(); ++n) {
+    const FrameRange& range = ranges[n];
     if (range.end > text_end()) continue;
     Function function;
     function.range = range;
@@ -107,6 +111,13 @@ void Program::decode_functions() {
     }
     for (std::uint32_t i = 0; i < function.count; ++i) {
       number_at_[instructions_[function.first + i].offset] = function.first + i + 1;
+    }
+    const std::uint64_t next = n + 1 < ranges.size() ? ranges[n + 1].begin : text_end();
+    while (range.end + function.padding < next && function.padding < kMaxPadding) {
+      const std::uint64_t at_padding = range.end + function.padding;
+      const Form& form = decoder_.form(decoder_.decode(text_.subspan(at_padding - text_begin_, next - at_padding)));
+      if (!form.is_nop || function.padding + form.length > kMaxPadding) break;
+      function.padding = static_cast<std::uint8_t>(function.padding + form.length);
     }
     functions_.push_back(function);
   }

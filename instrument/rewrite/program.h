@@ -55,6 +55,7 @@ struct Function {
   std::uint32_t count = 0;
   std::uint32_t first_block = 0;
   std::uint32_t block_count = 0;
+  std::uint8_t padding = 0;         // bytes of no-operations behind it, up to the next function
   Doubt doubt = Doubt::kNone;       // of the first instruction that is not believed
   bool has_unknown_callers = false;  // something other than a direct call or jump seen here names its begin
   bool has_unresolved_jump = false;  // an indirect jump of which no table was found: patches are restricted

@@ -95,6 +95,17 @@ Result map_file_at(AppAddr at, std::size_t bytes, int prot, int fd, std::uint64_
                      MAP_SHARED | MAP_FIXED, fd, static_cast<long>(offset));
 }
 
+Result map_private_file_at(AppAddr at, std::size_t bytes, int prot, int fd, std::uint64_t offset) {
+  check_range(at, bytes);
+  return memory_call(MemoryCall::kMap, SYS_mmap, as_long(at), static_cast<long>(bytes), prot, MAP_PRIVATE | MAP_FIXED, fd,
+                     static_cast<long>(offset));
+}
+
+Result map_file_read_only(std::size_t bytes, int fd) {
+  check_range(AppAddr(), bytes);
+  return memory_call(MemoryCall::kMap, SYS_mmap, 0, static_cast<long>(bytes), PROT_READ, MAP_PRIVATE, fd, 0);
+}
+
 Result unmap(AppAddr at, std::size_t bytes) {
   check_range(at, bytes);
   // Off the list first: from the moment it is unmapped another thread's mapping may lie here.
@@ -170,6 +181,8 @@ bool may_execute(const char* path) {
   return outside_call(SYS_faccessat, AT_FDCWD, reinterpret_cast<long>(path), X_OK).ok();
 }
 
+Result file_bytes(int fd) { return outside_call(SYS_lseek, fd, 0, SEEK_END); }
+
 Result file_mode(int fd) {
   struct stat status;
   const Result got = outside_call(SYS_fstat, fd, reinterpret_cast<long>(&status));
@@ -231,9 +244,7 @@ unsigned current_cpu() {
   return aux & 0xfff;
 }
 
-namespace {
-
-unsigned ask_possible_cpus() {
+unsigned possible_cpus() {
   // The kernel writes "0-N" or a list; the highest number plus one is what arrays must hold.
   const Result fd = open_read("/sys/devices/system/cpu/possible");
   if (!fd.ok()) return 1;
@@ -249,18 +260,6 @@ unsigned ask_possible_cpus() {
     }
   }
   return last + 1;
-}
-
-}  // namespace
-
-unsigned possible_cpus() {
-  static constinit std::atomic<unsigned> answer{0};
-  unsigned cpus = answer.load(std::memory_order_relaxed);
-  if (cpus == 0) {
-    cpus = ask_possible_cpus();
-    answer.store(cpus, std::memory_order_relaxed);
-  }
-  return cpus;
 }
 
 std::uint64_t monotonic_ns() {

@@ -73,6 +73,10 @@ Result decommit(AppAddr at, std::size_t bytes);
 // Replaces whatever is at `at` by fresh zeroed read-write no-reserve memory.
 Result remap_fresh(AppAddr at, std::size_t bytes);
 Result map_file_at(AppAddr at, std::size_t bytes, int prot, int fd, std::uint64_t offset);
+// Private, over what is at `at`.
+Result map_private_file_at(AppAddr at, std::size_t bytes, int prot, int fd, std::uint64_t offset);
+// Private and read-only, anywhere, from the file's begin.
+Result map_file_read_only(std::size_t bytes, int fd);
 Result unmap(AppAddr at, std::size_t bytes);
 Result protect(AppAddr at, std::size_t bytes, int prot);
 Result advise(AppAddr at, std::size_t bytes, int advice);
@@ -98,6 +102,8 @@ Result open_read_at(int dirfd, const char* path);
 Result read_at(int fd, void* into, std::size_t bytes, std::uint64_t offset);
 Result read_link(const char* path, char* into, std::size_t bytes);
 bool may_execute(const char* path);  // as access(2) with X_OK
+// Size of the file that `fd` is open on, in bytes.
+Result file_bytes(int fd);
 // st_mode of what `fd` is open on.
 Result file_mode(int fd);
 // Replaces this process by the program in `path`; comes back only to say why not. Never sealed: the kernel's own
@@ -117,7 +123,7 @@ int getpid();
 // Whether a thread of this process has this id. When sealed, as if it had.
 bool is_thread_alive(int tid);
 unsigned current_cpu();
-// CPUs that may ever run a thread (cpu_possible), at least 1. Asked once: the answer holds after chroot and seal() too.
+// CPUs that may ever run a thread (cpu_possible), at least 1.
 unsigned possible_cpus();
 std::uint64_t monotonic_ns();
 std::uint64_t thread_cpu_ns();

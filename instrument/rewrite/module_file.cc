@@ -1,0 +1,94 @@
+#include "instrument/rewrite/module_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+
+namespace penumbra::rewrite {
+namespace {
+
+template <class Record>
+ModuleTable append_table(std::vector<std::uint8_t>& file, const std::vector<Record>& records) {
+  file.resize(round_up(file.size(), 8));
+  const ModuleTable table{file.size(), records.size()};
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(records.data());
+  file.insert(file.end(), bytes, bytes + records.size() * sizeof(Record));
+  return table;
+}
+
+[[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
+
+}  // namespace
+
+std::uint64_t checksum_of(const std::vector<std::uint8_t>& file) {
+  std::uint64_t sum = 0;
+  for (std::size_t at = offsetof(ModuleHeader, checksum) + sizeof(std::uint64_t); at < file.size(); at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, file.data() + at, std::min<std::size_t>(8, file.size() - at));
+    sum = module_checksum_step(sum, word);
+  }
+  return sum;
+}
+
+std::vector<std::uint8_t> module_bytes(const RewrittenModule& module, const Program& program, const std::string& identity,
+                                       std::uint64_t options) {
+  ModuleHeader header{};
+  std::memcpy(header.magic, kModuleMagic, sizeof header.magic);
+  header.version = kModuleVersion;
+  header.header_bytes = sizeof header;
+  std::strncpy(header.identity, identity.c_str(), sizeof header.identity - 1);
+  header.options = options;
+  header.text_begin = program.text_begin();
+  header.text_bytes = program.text_end() - program.text_begin();
+  header.area_address = module.area_address;
+  header.code_offset = kPageSize;
+  header.code_bytes = module.code.size();
+  std::vector<std::uint8_t> file(kPageSize);
+  file.insert(file.end(), module.code.begin(), module.code.end());
+  header.patches = append_table(file, module.patches);
+  header.checks = append_table(file, module.checks);
+  header.accesses = append_table(file, module.accesses);
+  header.links = append_table(file, module.links);
+  header.table_operands = append_table(file, module.table_operands);
+  header.table_copies = append_table(file, module.table_copies);
+  header.places = append_table(file, module.places);
+  header.states = append_table(file, module.states);
+  file.resize(round_up(file.size(), 8));
+  header.file_bytes = file.size();
+  std::memcpy(file.data(), &header, sizeof header);
+  header.checksum = checksum_of(file);
+  std::memcpy(file.data(), &header, sizeof header);
+  return file;
+}
+
+void write_whole_file(const std::string& path, const std::vector<std::uint8_t>& bytes) {
+  std::string temporary = path + ".XXXXXX";
+  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) fail("cannot create " + temporary);
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      const int error = errno;
+      close(fd);
+      unlink(temporary.c_str());
+      errno = error;
+      fail("cannot write " + temporary);
+    }
+    done += static_cast<std::size_t>(n);
+  }
+  if (close(fd) != 0 || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    unlink(temporary.c_str());
+    errno = error;
+    fail("cannot rename to " + path);
+  }
+}
+
+}  // namespace penumbra::rewrite

@@ -1,0 +1,590 @@
+#include "instrument/rewrite/relocator_x86_64.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "shadow/encoding.h"
+
+namespace penumbra::rewrite {
+namespace {
+
+constexpr std::uint8_t kNotEqual = 5;
+constexpr std::uint8_t kNoPush = 0xff;
+constexpr std::uint16_t kRedZone = 128;
+constexpr std::uint32_t kFunctionAlignment = 16;
+
+// Process ruling 4: left alone by name, whatever is known about them. (__restore_rt is a signal frame by its FDE.)
+constexpr std::string_view kExcludedNames[] = {
+    "vfork", "__vfork", "clone", "__clone", "__clone3", "clone3", "getcontext", "setcontext", "swapcontext", "makecontext",
+    "__start_context", "setjmp", "_setjmp", "__sigsetjmp", "longjmp", "_longjmp", "siglongjmp", "__longjmp_chk",
+    "__libc_longjmp", "__libc_siglongjmp", "____longjmp_chk", "__longjmp", "_start",
+};
+
+// States of a byte while patches are placed.
+enum class ByteUse : std::uint8_t { kFree, kNative, kPatch };
+
+ModuleState plain_state() {
+  ModuleState state{};
+  state.rax_home = kNoPush;
+  std::fill(std::begin(state.pushed), std::end(state.pushed), kNoPush);
+  return state;
+}
+
+}  // namespace
+
+Relocator::Relocator(const Program& program, const Liveness& liveness, const RewriteOptions& options)
+    : program_(program), liveness_(liveness), options_(options), planner_(program, liveness, options.access) {}
+
+bool Relocator::is_excluded(const Function& function) const {
+  if (function.range.is_signal_frame) return true;
+  const auto& symbols = program_.image().symbols();
+  for (auto s = std::ranges::lower_bound(symbols, function.range.begin, {}, &Symbol::address);
+       s != symbols.end() && s->address == function.range.begin; ++s) {
+    if (std::ranges::find(kExcludedNames, s->name) != std::end(kExcludedNames)) return true;
+  }
+  return false;
+}
+
+RewrittenModule Relocator::run() {
+  placed_.assign(program_.instructions().size(), 0);
+  module_.stats.text_bytes = program_.text_end() - program_.text_begin();
+  for (std::uint32_t number = 0; number < program_.functions().size(); ++number) {
+    const Function& function = program_.functions()[number];
+    ++module_.stats.functions;
+    if (function.block_count == 0) {
+      ++module_.stats.doubted;
+      continue;
+    }
+    if (is_excluded(function)) {
+      ++module_.stats.excluded;
+      continue;
+    }
+    const FunctionPlan plan = planner_.plan(number);
+    const std::vector<bool> reach = find_reach(function, plan);
+    const bool enters = std::ranges::any_of(reach, [](bool r) { return r; });
+    if (!enters) continue;
+    ++module_.stats.relocated;
+    if (options_.relocate_tables) copy_tables(function);
+    emit_function(function, plan);
+    place_patches(function, reach);
+  }
+  // Direct calls may go to the relocated callee at once: its entry is patched to lead there anyway.
+  if (options_.redirect_calls) {
+    std::vector<std::uint32_t> patched;
+    for (const ModulePatch& patch : module_.patches) {
+      if (patch.kind == ModulePatch::kJump5) patched.push_back(patch.text_offset);
+    }
+    std::ranges::sort(patched);
+    for (const Function& function : program_.functions()) {
+      for (std::uint32_t i = function.first; i < function.first + function.count; ++i) {
+        const Form& form = program_.form(i);
+        if (form.flow != Flow::kCall || form.length != 5 || function.block_count == 0) continue;
+        const std::uint64_t target = branch_target(form, program_.bytes(i), program_.address(i));
+        const std::uint32_t callee = program_.instruction_at(target);
+        if (callee == kNone || placed_[callee] == 0) continue;
+        if (!std::ranges::binary_search(patched, text_offset(callee))) continue;
+        module_.patches.push_back({text_offset(i), place_of(callee), ModulePatch::kCall});
+      }
+    }
+  }
+  std::ranges::sort(module_.patches, {}, &ModulePatch::text_offset);
+  std::ranges::sort(module_.checks, {}, &ModuleCheck::return_offset);
+  module_.ledger = planner_.ledger();
+  resolve_links();
+  return std::move(module_);
+}
+
+// Blocks from which a check is met before the next call: their entries are worth a jump.
+std::vector<bool> Relocator::find_reach(const Function& function, const FunctionPlan& plan) const {
+  std::vector<bool> reach = plan.block_has_check;
+  if (!options_.checks) std::fill(reach.begin(), reach.end(), true);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::uint32_t k = function.block_count; k-- > 0;) {
+      if (reach[k]) continue;
+      const Block& block = program_.blocks()[function.first_block + k];
+      const Flow flow = program_.form(block.first + block.count - 1).flow;
+      if (flow == Flow::kCall || flow == Flow::kIndirectCall) continue;
+      for (const std::uint32_t to : program_.successors(block)) {
+        const std::uint32_t other = to - function.first_block;
+        if (other < function.block_count && reach[other]) reach[k] = changed = true;
+      }
+    }
+  }
+  return reach;
+}
+
+// Jump tables get a copy in the area whose entries name relocated code, so that a switch in a loop stays there.
+void Relocator::copy_tables(const Function& function) {
+  const auto& all = program_.tables();
+  auto table = std::ranges::lower_bound(all, function.first, {}, &JumpTable::jump);
+  for (; table != all.end() && table->jump < function.first + function.count; ++table) {
+    std::uint32_t copy = 0;
+    while (copy < tables_.size() && !(tables_[copy].table == table->table && tables_[copy].entry_bytes == table->entry_bytes)) {
+      ++copy;
+    }
+    if (copy == tables_.size()) {
+      writer_.align(8);
+      tables_.push_back({table->table, table->entry_bytes, writer_.position(),
+                         static_cast<std::uint32_t>(table - all.begin())});
+      for (std::uint32_t n = 0; n < table->target_count * table->entry_bytes; ++n) writer_.put_byte(0);
+      ++module_.stats.tables;
+    }
+    loads_.emplace_back(table->load, copy);
+  }
+}
+
+void Relocator::mark(std::uint32_t instruction, const ModuleState& state) {
+  const std::uint32_t here = writer_.position();
+  const std::uint32_t text = text_offset(instruction);
+  auto& places = module_.places;
+  if (places.empty() || places.back().text_offset != text) places.push_back({here, text});
+  auto& states = module_.states;
+  if (states.empty() ? !(state == plain_state()) : !(state == states.back())) {
+    states.push_back(state);
+    states.back().code_offset = here;
+  }
+}
+
+void Relocator::emit_function(const Function& function, const FunctionPlan& plan) {
+  writer_.align(kFunctionAlignment);
+  const std::uint32_t begin = writer_.position();
+  thunks_.clear();
+  auto check = plan.checks.begin();
+  for (std::uint32_t i = function.first; i < function.first + function.count; ++i) {
+    placed_[i] = writer_.position() + 1;
+    mark(i, plain_state());
+    for (; check != plan.checks.end() && check->at == i; ++check) {
+      if (!options_.checks) continue;
+      if (check->is_special) {
+        emit_special(*check, plan);
+      } else {
+        emit_check(*check, plan);
+      }
+      mark(i, plain_state());
+    }
+    emit_instruction(function, i);
+  }
+  const Flow last = program_.form(function.first + function.count - 1).flow;
+  if (last != Flow::kReturn && last != Flow::kJump && last != Flow::kIndirectJump && last != Flow::kTrap &&
+      last != Flow::kCall && last != Flow::kIndirectCall) {
+    links_.push_back({writer_.put_jump(), 0, function.range.end, Link::kCode});
+  }
+  module_.stats.hot_bytes += writer_.position() - begin;
+  const std::uint32_t cold = writer_.position();
+  for (const PendingThunk& thunk : thunks_) emit_thunk(thunk, plan.may_use_red_zone);
+  module_.stats.cold_bytes += writer_.position() - cold;
+}
+
+std::uint32_t Relocator::add_accesses(const Check& check, const FunctionPlan& plan) {
+  const auto first = static_cast<std::uint32_t>(module_.accesses.size());
+  for (std::uint32_t n = 0; n < check.access_count; ++n) {
+    const CheckedAccess& access = plan.accesses[check.first_access + n];
+    const Form& form = program_.form(access.instruction);
+    const AccessShape shape = check.is_special ? form.operands[check.operand].shape : AccessShape::kPlain;
+    module_.accesses.push_back({text_offset(access.instruction), access.displacement, access.size,
+                                static_cast<std::uint8_t>(access.is_write), static_cast<std::uint8_t>(shape)});
+  }
+  return first;
+}
+
+void Relocator::add_check_record(const Check& check, std::uint32_t first_access) {
+  ModuleCheck record{};
+  record.return_offset = writer_.position();
+  record.first_access = first_access;
+  record.access_count = static_cast<std::uint16_t>(check.access_count);
+  record.base = check.base;
+  record.index = check.index;
+  record.scale = check.scale;
+  record.scratch = static_cast<std::uint8_t>(check.scratch);
+  record.is_special = check.is_special;
+  record.operand = check.operand;
+  record.low = check.low;
+  module_.checks.push_back(record);
+}
+
+void Relocator::emit_check(const Check& check, const FunctionPlan& plan) {
+  ModuleState state = plain_state();
+  const std::uint32_t at = check.at;
+  unsigned pushed = 0;
+  const auto push = [&](Register r) {
+    writer_.put_push(r);
+    state.stack_bytes += 8;
+    state.pushed[pushed++] = static_cast<std::uint8_t>(r);
+    mark(at, state);
+  };
+  if (check.pushes() && plan.may_use_red_zone) {
+    writer_.put_red_zone_down();
+    state.stack_bytes += kRedZone;
+    mark(at, state);
+  }
+  if (check.pushes_scratch) push(check.scratch);
+  if (check.pushes_home) push(check.rax_home);
+  if (check.pushes_rax) push(kRax);
+  const std::int32_t moved = check.base == kRsp ? state.stack_bytes : 0;
+  writer_.put_lea(check.scratch, check.base, check.index, check.scale, check.high - 1 + moved);
+  if (check.saves_flags) {
+    if (check.rax_home != kNoRegister) {
+      writer_.put_mov(check.rax_home, kRax);
+      state.rax_home = static_cast<std::uint8_t>(check.rax_home);
+    }
+    // lahf and seto change rax only; until both are done the flags are still in place.
+    writer_.put_lahf_seto();
+    state.flags_in_ax = 1;
+    mark(at, state);
+  }
+  writer_.put_shift_right_3(check.scratch);
+  // Granules that the span touches at least; a misaligned span that begins in the last bytes of another granule is
+  // covered from its second one on.
+  const auto granules = static_cast<unsigned>((check.high - check.low + 7) / 8);
+  PendingThunk thunk{0, 0, check, add_accesses(check, plan)};
+  const unsigned width = granules > 4 ? 8 : granules > 2 ? 4 : granules;
+  // A comparison wider than the span would look at bytes before it: take two overlapping ones instead.
+  const auto offset = static_cast<std::int32_t>(shadow::kShadowOffset);
+  if (width == granules) {
+    writer_.put_compare_zero(check.scratch, offset - static_cast<std::int32_t>(width - 1), width);
+    thunk.jump = writer_.put_jump_if(kNotEqual);
+    thunks_.push_back(thunk);
+  } else {
+    const unsigned half = width / 2;
+    writer_.put_compare_zero(check.scratch, offset - static_cast<std::int32_t>(half - 1), half);
+    thunk.jump = writer_.put_jump_if(kNotEqual);
+    thunks_.push_back(thunk);
+    writer_.put_compare_zero(check.scratch, offset - static_cast<std::int32_t>(granules - 1), half);
+    thunk.jump = writer_.put_jump_if(kNotEqual);
+    thunks_.push_back(thunk);
+  }
+  const std::uint32_t back = writer_.position();
+  for (std::size_t n = thunks_.size(); n-- > 0 && thunks_[n].back == 0;) thunks_[n].back = back;
+  if (check.saves_flags) {
+    writer_.put_sahf();
+    if (check.rax_home != kNoRegister) writer_.put_mov(kRax, check.rax_home);
+    state.flags_in_ax = 0;
+    state.rax_home = kNoPush;
+    mark(at, state);
+  }
+  const auto pop = [&](Register r) {
+    writer_.put_pop(r);
+    state.stack_bytes = static_cast<std::uint16_t>(state.stack_bytes - 8);
+    state.pushed[--pushed] = kNoPush;
+    mark(at, state);
+  };
+  if (check.pushes_rax) pop(kRax);
+  if (check.pushes_home) pop(check.rax_home);
+  if (check.pushes_scratch) pop(check.scratch);
+  if (check.pushes() && plan.may_use_red_zone) writer_.put_red_zone_up();
+}
+
+void Relocator::emit_thunk(const PendingThunk& thunk, bool may_use_red_zone) {
+  const Check& check = thunk.check;
+  writer_.link(thunk.jump, writer_.position());
+  ModuleState state = plain_state();
+  state.is_thunk = 1;
+  const bool was_moved = check.pushes() && may_use_red_zone;
+  if (was_moved) state.stack_bytes += kRedZone;
+  unsigned pushed = 0;
+  const auto remember = [&](bool did, Register r) {
+    if (!did) return;
+    state.stack_bytes += 8;
+    state.pushed[pushed++] = static_cast<std::uint8_t>(r);
+  };
+  remember(check.pushes_scratch, check.scratch);
+  remember(check.pushes_home, check.rax_home);
+  remember(check.pushes_rax, kRax);
+  state.flags_in_ax = check.saves_flags;
+  if (check.rax_home != kNoRegister) state.rax_home = static_cast<std::uint8_t>(check.rax_home);
+  mark(check.at, state);
+  const auto in_place = [&](Register r) { return r == kRax && check.rax_home != kNoRegister ? check.rax_home : r; };
+  const std::int32_t moved = check.base == kRsp ? state.stack_bytes : 0;
+  writer_.put_lea(check.scratch, in_place(check.base), in_place(check.index), check.scale, check.low + moved);
+  const bool step = may_use_red_zone && !was_moved;
+  if (step) {
+    writer_.put_red_zone_down();
+    state.stack_bytes += kRedZone;
+    mark(check.at, state);
+  }
+  const unsigned slot = check_slot(static_cast<unsigned>(check.scratch), static_cast<unsigned>(check.high - check.low));
+  links_.push_back({writer_.put_call_through(), 0, slot, Link::kSlot});
+  add_check_record(check, thunk.first_access);
+  if (step) {
+    writer_.put_red_zone_up();
+    state.stack_bytes = static_cast<std::uint16_t>(state.stack_bytes - kRedZone);
+    mark(check.at, state);
+  }
+  writer_.link(writer_.put_jump(), thunk.back);
+}
+
+// All registers stay in place; the routine saves what it uses, vector state included.
+void Relocator::emit_special(const Check& check, const FunctionPlan& plan) {
+  ModuleState state = plain_state();
+  if (plan.may_use_red_zone) {
+    writer_.put_red_zone_down();
+    state.stack_bytes += kRedZone;
+    mark(check.at, state);
+  }
+  if (check.saves_flags) {
+    writer_.put_pushfq();
+    state.stack_bytes += 8;
+    mark(check.at, state);
+  }
+  links_.push_back({writer_.put_call_through(), 0, kSpecialSlot, Link::kSlot});
+  Check record = check;
+  record.scratch = kRsp;
+  // The routine sees rsp as it is here; low carries how far that is below the original.
+  record.low = state.stack_bytes;
+  add_check_record(record, add_accesses(check, plan));
+  if (check.saves_flags) {
+    writer_.put_popfq();
+    state.stack_bytes = static_cast<std::uint16_t>(state.stack_bytes - 8);
+    mark(check.at, state);
+  }
+  if (plan.may_use_red_zone) writer_.put_red_zone_up();
+}
+
+void Relocator::emit_instruction(const Function& function, std::uint32_t i) {
+  const Form& form = program_.form(i);
+  const auto bytes = program_.bytes(i);
+  const auto target = [&] { return branch_target(form, bytes, program_.address(i)); };
+  switch (form.flow) {
+    case Flow::kCall: case Flow::kIndirectCall:
+      links_.push_back({writer_.put_jump(), 0, program_.address(i), Link::kOriginal});
+      return;
+    case Flow::kJump:
+      links_.push_back({writer_.put_jump(), 0, target(), Link::kCode});
+      return;
+    case Flow::kConditionalJump: {
+      // A loop's jump back is short where it can be.
+      const std::uint32_t to = program_.instruction_at(target());
+      if (to != kNone && to >= function.first && to <= i) {
+        const std::int64_t distance = std::int64_t{place_of(to)} - (std::int64_t{writer_.position()} + 2);
+        if (distance >= -128) {
+          writer_.put_byte(static_cast<std::uint8_t>(0x70 | form.condition));
+          writer_.put_byte(static_cast<std::uint8_t>(distance));
+          return;
+        }
+      }
+      links_.push_back({writer_.put_jump_if(form.condition), 0, target(), Link::kCode});
+      return;
+    }
+    case Flow::kCountedJump: {
+      // Eight bits of reach: jump over a jump.
+      writer_.put(bytes.first(bytes.size() - 1));
+      writer_.put_byte(2);
+      writer_.put_byte(0xeb);
+      writer_.put_byte(5);
+      links_.push_back({writer_.put_jump(), 0, target(), Link::kCode});
+      return;
+    }
+    default:
+      copy_instruction(i);
+  }
+}
+
+void Relocator::copy_instruction(std::uint32_t i) {
+  const Form& form = program_.form(i);
+  const auto bytes = program_.bytes(i);
+  const auto load = std::ranges::lower_bound(loads_, i, {}, &std::pair<std::uint32_t, std::uint32_t>::first);
+  if (load != loads_.end() && load->first == i) {
+    // The load of a jump table, always with a SIB byte and never with an immediate: the same operand with 32 bits of
+    // displacement. Mod 0 with base 5 means no base and has them already.
+    const std::size_t sib = form.displacement_bytes != 0 ? form.displacement_offset - 1u : bytes.size() - 1;
+    const std::uint8_t modrm = bytes[sib - 1];
+    const bool has_base = form.operands[0].base != kNoRegister;
+    writer_.put(bytes.first(sib - 1));
+    writer_.put_byte(static_cast<std::uint8_t>(has_base ? 0x80 | (modrm & 0x3f) : modrm));
+    writer_.put_byte(bytes[sib]);
+    writer_.put_32(0);
+    table_operands_.push_back(
+        {writer_.position() - 4, load->second, static_cast<std::int32_t>(displacement(form, bytes))});
+    return;
+  }
+  const std::uint32_t begin = writer_.position();
+  writer_.put(bytes);
+  if (!form.is_rip_relative) return;
+  const std::uint32_t operand = begin + form.displacement_offset;
+  links_.push_back({operand, form.length - form.displacement_offset - 4u,
+                    rip_relative_target(form, bytes, program_.address(i)), Link::kOriginal});
+}
+
+// Jumps at entries: five bytes where they fit, else two bytes to a slot of five in bytes that nobody reaches any more.
+void Relocator::place_patches(const Function& function, const std::vector<bool>& reach) {
+  const std::uint64_t begin = function.range.begin;
+  // Padding behind the function may hold the end of a patch.
+  const std::uint64_t limit = function.range.end + function.padding;
+  const auto size = static_cast<std::uint32_t>(limit - begin);
+  const std::uint32_t text_begin = static_cast<std::uint32_t>(begin - program_.text_begin());
+
+  struct EntryPoint {
+    std::uint32_t at = 0;  // from the function's begin
+    std::uint32_t instruction = 0;
+    bool native = false;   // stays as it is, or has to
+    bool failed = false;
+  };
+  std::vector<EntryPoint> entries;
+  std::vector<bool> is_entry(size + 1, false);
+  for (std::uint32_t k = 0; k < function.block_count; ++k) {
+    const Block& block = program_.blocks()[function.first_block + k];
+    if (block.entry == kNoEntry) continue;
+    const auto at = static_cast<std::uint32_t>(program_.address(block.first) - begin);
+    entries.push_back({at, block.first, !reach[k], false});
+    is_entry[at] = true;
+    module_.stats.entries += reach[k];
+  }
+  std::vector<ByteUse> use;
+  std::vector<ModulePatch> patches;
+  const auto is_free = [&](std::uint32_t from, std::uint32_t count) {
+    if (from + count > size) return false;
+    for (std::uint32_t q = from; q < from + count; ++q) {
+      if (use[q] != ByteUse::kFree) return false;
+    }
+    return true;
+  };
+  const auto holds_entry = [&](std::uint32_t from, std::uint32_t count) {
+    for (std::uint32_t q = from; q < from + count; ++q) {
+      if (is_entry[q]) return true;
+    }
+    return false;
+  };
+  const auto take = [&](std::uint32_t from, std::uint32_t count) { std::fill_n(use.begin() + from, count, ByteUse::kPatch); };
+  for (bool settled = false; !settled;) {
+    settled = true;
+    patches.clear();
+    use.assign(size, ByteUse::kFree);
+    std::vector<bool> stops(function.count, false);
+    for (const EntryPoint& entry : entries) {
+      if (!entry.native) stops[entry.instruction - function.first] = true;
+    }
+    // Calls run where they are, and so does whatever control reaches from an entry that stays native.
+    std::vector<std::uint32_t> waits;
+    std::vector<bool> seen(function.count, false);
+    for (std::uint32_t i = function.first; i < function.first + function.count; ++i) {
+      const Form& form = program_.form(i);
+      if (form.flow != Flow::kCall && form.flow != Flow::kIndirectCall) continue;
+      std::fill_n(use.begin() + static_cast<std::ptrdiff_t>(program_.address(i) - begin), form.length, ByteUse::kNative);
+    }
+    for (const EntryPoint& entry : entries) {
+      if (entry.native) waits.push_back(entry.instruction);
+    }
+    while (!waits.empty()) {
+      std::uint32_t i = waits.back();
+      waits.pop_back();
+      while (i != kNone && i >= function.first && i < function.first + function.count && !seen[i - function.first] &&
+             !stops[i - function.first]) {
+        seen[i - function.first] = true;
+        const Form& form = program_.form(i);
+        std::fill_n(use.begin() + static_cast<std::ptrdiff_t>(program_.address(i) - begin), form.length, ByteUse::kNative);
+        switch (form.flow) {
+          case Flow::kConditionalJump: case Flow::kCountedJump:
+            waits.push_back(program_.instruction_at(branch_target(form, program_.bytes(i), program_.address(i))));
+            ++i;
+            break;
+          case Flow::kJump: i = program_.instruction_at(branch_target(form, program_.bytes(i), program_.address(i))); break;
+          case Flow::kNext: case Flow::kSystemCall: ++i; break;
+          default: i = kNone;
+        }
+      }
+    }
+    std::vector<EntryPoint*> short_ones;
+    for (EntryPoint& entry : entries) {
+      if (entry.native) continue;
+      const std::uint8_t length = program_.form(entry.instruction).length;
+      const bool fits = is_free(entry.at, 5) && !holds_entry(entry.at + 1, 4) &&
+                        (!function.has_unresolved_jump || length >= 5);  // R3
+      if (!fits) {
+        short_ones.push_back(&entry);
+        continue;
+      }
+      take(entry.at, 5);
+      patches.push_back({text_begin + entry.at, place_of(entry.instruction), ModulePatch::kJump5});
+    }
+    for (EntryPoint* entry : short_ones) {
+      bool placed = false;
+      if (!function.has_unresolved_jump && is_free(entry->at, 2) && !is_entry[entry->at + 1]) {
+        take(entry->at, 2);
+        const std::int64_t from = std::int64_t{entry->at} + 2;
+        for (std::int64_t d = 0; d <= 127 && !placed; ++d) {
+          for (const std::int64_t slot : {from + d, from - 5 - d}) {
+            if (slot < 0 || slot - from < -128 || slot + 5 > std::int64_t{size}) continue;
+            const auto at = static_cast<std::uint32_t>(slot);
+            if (!is_free(at, 5) || holds_entry(at, 5)) continue;
+            take(at, 5);
+            patches.push_back({text_begin + entry->at, text_begin + at, ModulePatch::kJump2});
+            patches.push_back({text_begin + at, place_of(entry->instruction), ModulePatch::kJump5});
+            placed = true;
+            break;
+          }
+        }
+      }
+      if (!placed) {
+        entry->native = entry->failed = true;
+        settled = false;
+      }
+    }
+  }
+  for (const EntryPoint& entry : entries) module_.stats.unpatched += entry.failed;
+  for (const ModulePatch& patch : patches) {
+    module_.stats.jumps_5 += patch.kind == ModulePatch::kJump5;
+    module_.stats.jumps_2 += patch.kind == ModulePatch::kJump2;
+  }
+  std::ranges::copy(patches, std::back_inserter(module_.patches));
+}
+
+void Relocator::resolve_links() {
+  writer_.align(kPageSize);
+  module_.code = writer_.code();
+  const std::uint64_t area_bytes = module_.code.size() + kSlotBytes;
+  // Below the module, at a distance that differs from module to module: libraries lie side by side.
+  constexpr std::uint64_t kMegabyte = 1u << 20;
+  std::uint64_t spread = 0;
+  for (const char c : program_.image().build_id()) spread = module_checksum_step(spread, static_cast<std::uint8_t>(c));
+  const std::uint64_t gap = (64 + spread % 960) * kMegabyte;
+  if (program_.image().is_position_independent()) {
+    module_.area_address = -static_cast<std::int64_t>(round_up(area_bytes, kMegabyte) + gap);
+  } else {
+    // Below the shadow, which begins at 0x7fff8000 and ends the lowest two gigabytes.
+    module_.area_address = static_cast<std::int64_t>(round_down(shadow::kShadowOffset - area_bytes - gap / 4, kMegabyte));
+  }
+  const auto area = static_cast<std::uint64_t>(module_.area_address);
+  const auto set = [&](std::uint32_t at, std::uint64_t value) {
+    const auto narrow = static_cast<std::uint32_t>(value);
+    std::memcpy(module_.code.data() + at, &narrow, sizeof narrow);
+  };
+  for (const Link& link : links_) {
+    const std::uint64_t next = std::uint64_t{link.operand} + 4 + link.trailing;
+    if (link.kind == Link::kSlot) {
+      set(link.operand, module_.code.size() + link.target * sizeof(std::uint64_t) - next);
+      continue;
+    }
+    const std::uint32_t to = link.kind == Link::kCode ? program_.instruction_at(link.target) : kNone;
+    if (to != kNone && placed_[to] != 0) {
+      set(link.operand, place_of(to) - next);
+    } else {
+      set(link.operand, link.target - (area + next));
+      module_.links.push_back(link.operand);
+    }
+  }
+  for (const TableOperand& operand : table_operands_) {
+    const TableCopy& copy = tables_[operand.copy];
+    set(operand.operand, static_cast<std::uint64_t>(std::int64_t{operand.displacement}) + area + copy.at - copy.table);
+    module_.table_operands.push_back(operand.operand);
+  }
+  for (const TableCopy& copy : tables_) {
+    const JumpTable& table = program_.tables()[copy.number];
+    const auto targets = program_.targets(table);
+    module_.table_copies.push_back({copy.at, static_cast<std::uint32_t>(targets.size()), table.base, table.entry_bytes, 0});
+    for (std::uint32_t n = 0; n < targets.size(); ++n) {
+      const std::uint32_t to = program_.instruction_at(targets[n]);
+      const std::uint64_t address = placed_[to] != 0 ? area + place_of(to) : targets[n];
+      const std::uint32_t at = copy.at + n * table.entry_bytes;
+      if (table.entry_bytes == 4) {
+        set(at, address - table.base);
+      } else {
+        std::memcpy(module_.code.data() + at, &address, sizeof address);
+      }
+    }
+  }
+  std::ranges::sort(module_.links);
+}
+
+}  // namespace penumbra::rewrite

@@ -11,6 +11,7 @@
 #include "instrument/abi/compiled.h"
 #include "instrument/abi/leaving.h"
 #include "instrument/libc/init.h"
+#include "instrument/load/load.h"
 #include "runtime/base/options.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/raw_memory.h"
@@ -112,6 +113,15 @@ preload::Source start_heap(const Options& options) {
   return preload::Source::kOurs;
 }
 
+void rewrite_modules(const Options& options) {
+  const load::LoadCounts counts = load::rewrite_loaded_modules(options.cache);
+  if (!options.verbose) return;
+  FixedTextBuffer<256> line;
+  line.append("penumbra: rewritten ").dec(counts.rewritten).append(" of ").dec(counts.modules);
+  line.append(" modules; without a module file ").dec(counts.missing).append(", refused ").dec(counts.refused);
+  say(line);
+}
+
 Stage bring_up(char** envp) {
   // Standing aside or not: our entry points are bound, and call on to these.
   libc::resolve_all();
@@ -139,6 +149,7 @@ Stage bring_up(char** envp) {
   connect_compiled_code(report_sources());
   abi::start();
   libc::init(options, {});
+  if (options.rewrite) rewrite_modules(options);
   return Stage::kReady;
 }
 

@@ -1,0 +1,54 @@
+// A module file, mapped and believed: or not, with the reason.
+//
+// A file is believed when its header, every table's bounds, the identity of the module and the checksum agree. The
+// mapping is private and read-only and stays for as long as the module does.
+//
+// zone: nomalloc
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/module_format.h"
+
+namespace penumbra::load {
+
+// A table inside a mapped module file.
+template <class Record>
+struct Records {
+  const Record* first = nullptr;
+  std::size_t count = 0;
+
+  const Record& operator[](std::size_t i) const { return first[i]; }
+  const Record* begin() const { return first; }
+  const Record* end() const { return first + count; }
+};
+
+struct ModuleMap {
+  const ModuleHeader* header = nullptr;
+  std::size_t bytes = 0;
+  int fd = -1;  // open only between map_module() and close_file()
+
+  template <class Record>
+  Records<Record> records(const ModuleTable& table) const {
+    return {reinterpret_cast<const Record*>(reinterpret_cast<const std::uint8_t*>(header) + table.offset), table.count};
+  }
+
+  Records<ModulePatch> patches() const { return records<ModulePatch>(header->patches); }
+  Records<ModuleCheck> checks() const { return records<ModuleCheck>(header->checks); }
+  Records<ModuleAccess> accesses() const { return records<ModuleAccess>(header->accesses); }
+  Records<ModulePlace> places() const { return records<ModulePlace>(header->places); }
+  Records<ModuleState> states() const { return records<ModuleState>(header->states); }
+  Records<std::uint32_t> links() const { return records<std::uint32_t>(header->links); }
+  Records<std::uint32_t> table_operands() const { return records<std::uint32_t>(header->table_operands); }
+  Records<ModuleTableCopy> table_copies() const { return records<ModuleTableCopy>(header->table_copies); }
+};
+
+enum class MapVerdict : std::uint8_t { kMapped, kAbsent, kDamaged, kOtherVersion, kOtherModule };
+
+// `identity` is the module's build-id in hexadecimal. On anything but kMapped nothing stays mapped or open.
+MapVerdict map_module(const char* path, const char* identity, ModuleMap& map);
+void close_file(ModuleMap& map);
+void unmap_module(ModuleMap& map);
+
+}  // namespace penumbra::load

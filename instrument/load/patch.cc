@@ -1,0 +1,45 @@
+#include "instrument/load/patch.h"
+
+#include <sys/mman.h>
+
+#include "runtime/base/os_linux.h"
+
+namespace penumbra::load {
+namespace {
+
+constexpr std::uint8_t kJumpNear = 0xe9;
+constexpr std::uint8_t kJumpShort = 0xeb;
+
+void put_relative(volatile std::uint8_t* at, std::uintptr_t target) {
+  const auto distance = static_cast<std::uint32_t>(target - (reinterpret_cast<std::uintptr_t>(at) + 4));
+  for (unsigned n = 0; n < 4; ++n) at[n] = static_cast<std::uint8_t>(distance >> (8 * n));
+}
+
+}  // namespace
+
+bool patch_module(const Area& area) {
+  const AppAddr begin(round_down(area.text.begin.value, kPageSize));
+  const std::size_t bytes = round_up(area.text.end.value, kPageSize) - begin.value;
+  if (!os::protect(begin, bytes, PROT_READ | PROT_WRITE | PROT_EXEC).ok()) return false;
+  for (const ModulePatch& patch : area.file.patches()) {
+    auto* const at = reinterpret_cast<volatile std::uint8_t*>(area.text.begin.value + patch.text_offset);
+    switch (patch.kind) {
+      case ModulePatch::kJump5:
+        at[0] = kJumpNear;
+        put_relative(at + 1, area.code.begin.value + patch.target);
+        break;
+      case ModulePatch::kJump2:
+        at[0] = kJumpShort;
+        at[1] = static_cast<std::uint8_t>(patch.target - (patch.text_offset + 2));
+        break;
+      case ModulePatch::kCall:
+        put_relative(at + 1, area.code.begin.value + patch.target);
+        break;
+    }
+  }
+  // A kernel that let us write lets us stop; if not, the code is merely writable.
+  os::protect(begin, bytes, PROT_READ | PROT_EXEC).ignore();
+  return true;
+}
+
+}  // namespace penumbra::load

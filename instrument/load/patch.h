@@ -1,0 +1,14 @@
+// Writing a module's patches over its original code.
+//
+// zone: nomalloc
+#pragma once
+
+#include "instrument/load/areas.h"
+
+namespace penumbra::load {
+
+// Writes all patches of a published area, or none: false when the kernel does not let code be written. The code stays
+// executable all the while; no other thread may run in it (before the module's constructors, or alone in the process).
+bool patch_module(const Area& area);
+
+}  // namespace penumbra::load

@@ -1,0 +1,11 @@
+#include "instrument/load/slots.h"
+
+namespace penumbra::load {
+
+void fill_slots(std::uintptr_t* slots) {
+  const auto entries = reinterpret_cast<std::uintptr_t>(penumbra_slot_entries);
+  for (unsigned n = 0; n < kSpecialSlot; ++n) slots[n] = entries + n * kPenumbraSlotEntryBytes;
+  slots[kSpecialSlot] = reinterpret_cast<std::uintptr_t>(penumbra_special_entry);
+}
+
+}  // namespace penumbra::load

@@ -1,0 +1,126 @@
+// What happens when a check's fast path found something: the exact question, then a report.
+//
+// The functions called by the slots' routines use general registers only (this file is compiled so): the program's
+// vector registers are still in place. They are saved around the report alone.
+//
+// zone: signal-safe
+
+#include <ucontext.h>
+
+#include "instrument/load/areas.h"
+#include "instrument/load/exact.h"
+#include "instrument/load/original_state.h"
+#include "instrument/load/slots.h"
+#include "instrument/load/special.h"
+#include "runtime/base/fault.h"
+#include "runtime/base/locks.h"
+#include "runtime/base/thread_id.h"
+
+extern "C" void penumbra_with_vectors(void (*function)(void*), void* argument, void* area);
+
+namespace penumbra::load {
+namespace {
+
+// One report at a time holds the vector state; 16 KiB hold AVX-512 and AMX.
+constexpr std::size_t kVectorBytes = 16384;
+alignas(64) constinit std::uint8_t g_vectors[kVectorBytes];
+constinit Mutex g_reporting;
+constinit std::atomic<std::uint32_t> g_reporter{0};
+constinit ucontext_t g_context;
+
+void raise(void* fault) { raise_fault(*static_cast<const Fault*>(fault)); }
+
+// The order of gregs is the kernel's (asm/sigcontext.h); this is by encoding.
+constexpr int kRegisterOrder[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
+                                    REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+
+}  // namespace
+
+void report_access(const OriginalState& state, std::uintptr_t pc, std::uintptr_t address, std::size_t size, bool is_write,
+                   std::uintptr_t bad) {
+  const std::uint32_t self = current_tid();
+  if (g_reporter.load(std::memory_order_relaxed) == self) return;  // a check inside a report of this thread
+  LockGuard guard(g_reporting);
+  g_reporter.store(self, std::memory_order_relaxed);
+  for (unsigned r = 0; r < 16; ++r) g_context.uc_mcontext.gregs[kRegisterOrder[r]] = static_cast<greg_t>(state.value[r]);
+  g_context.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(pc);
+  g_context.uc_mcontext.gregs[REG_EFL] = static_cast<greg_t>(state.flags);
+  Fault fault;
+  fault.kind = FaultKind::kBadAccess;
+  fault.is_write = is_write;
+  fault.addr = AppAddr(address);
+  fault.size = size;
+  fault.bad = AppAddr(bad);
+  fault.context = {pc, state.value[4], state.value[5]};
+  fault.ucontext = &g_context;
+  penumbra_with_vectors(raise, &fault, g_vectors);
+  g_reporter.store(0, std::memory_order_relaxed);
+}
+
+namespace {
+
+const ModuleCheck* check_at(const Area& area, std::uintptr_t return_address) {
+  const Records<ModuleCheck> checks = area.file.checks();
+  const std::uint32_t wanted = area.code_offset(return_address);
+  std::size_t low = 0;
+  std::size_t high = checks.count;
+  while (low < high) {
+    const std::size_t middle = low + (high - low) / 2;
+    if (checks[middle].return_offset < wanted) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low < checks.count && checks[low].return_offset == wanted ? &checks[low] : nullptr;
+}
+
+// The registers as they were when the routine was called, rsp behind its return.
+OriginalState state_of(const Area& area, const SavedRegisters& saved) {
+  std::uint64_t value[16];
+  for (unsigned r = 0; r < 16; ++r) value[r] = saved.value[r];
+  value[4] = reinterpret_cast<std::uintptr_t>(&saved.return_address) + sizeof saved.return_address;
+  // The call itself still belongs to the state before it.
+  return original_state(area, saved.return_address - 1, value, saved.flags);
+}
+
+}  // namespace
+}  // namespace penumbra::load
+
+using namespace penumbra;
+using namespace penumbra::load;
+
+int penumbra_span_is_fine(std::uintptr_t address, std::size_t span) {
+  return first_bad_exactly(address, span) == kAllFine ? 1 : 0;
+}
+
+void penumbra_check_failed(const SavedRegisters* saved) {
+  const Area* area = area_of_code(saved->return_address);
+  if (area == nullptr) return;
+  const ModuleCheck* check = check_at(*area, saved->return_address);
+  if (check == nullptr) return;
+  const Records<ModuleAccess> accesses = area->file.accesses();
+  for (std::uint32_t n = 0; n < check->access_count; ++n) {
+    const ModuleAccess& access = accesses[check->first_access + n];
+    const std::uintptr_t address =
+        saved->address + static_cast<std::uintptr_t>(std::int64_t{access.displacement} - check->low);
+    const std::uintptr_t bad = first_bad_exactly(address, access.size);
+    if (bad == kAllFine || is_deliberate_over_read(address, access.size, access.is_write != 0)) continue;
+    report_access(state_of(*area, *saved), area->text.begin.value + access.text_offset, address, access.size,
+                  access.is_write != 0, bad);
+  }
+}
+
+void penumbra_special_check(const SavedRegisters* saved) {
+  const Area* area = area_of_code(saved->return_address);
+  if (area == nullptr) return;
+  const ModuleCheck* check = check_at(*area, saved->return_address);
+  if (check == nullptr) return;
+  const ModuleAccess& access = area->file.accesses()[check->first_access];
+  const OriginalState state = state_of(*area, *saved);
+  SpecialRange range;
+  if (!special_range(*check, access, state, area->text.begin.value + access.text_offset, range) || range.size == 0) return;
+  const std::uintptr_t bad = first_bad_exactly(range.address, range.size);
+  if (bad == kAllFine || is_deliberate_over_read(range.address, range.size, access.is_write != 0)) return;
+  report_access(state, area->text.begin.value + access.text_offset, range.address, range.size, access.is_write != 0, bad);
+}

@@ -1,0 +1,117 @@
+#include "instrument/load/special.h"
+
+#include "instrument/load/exact.h"
+
+namespace penumbra::load {
+namespace {
+
+// rewrite::AccessShape, as the module file carries it.
+enum class Shape : std::uint8_t { kPlain, kString, kMasked, kGathered, kBitString, kTable, kState };
+
+constexpr unsigned kRax = 0;
+constexpr unsigned kRcx = 1;
+constexpr std::uint64_t kDirectionFlag = 0x400;
+// Legacy area and header of an xsave image; what lies behind depends on the features in use.
+constexpr std::size_t kStateBytes = 576;
+
+std::uintptr_t effective_address(const ModuleCheck& check, const ModuleAccess& access, const OriginalState& state) {
+  std::uintptr_t address = static_cast<std::uintptr_t>(std::int64_t{access.displacement});
+  if (check.base >= 0) address += state.value[check.base];
+  if (check.index >= 0) address += state.value[check.index] * check.scale;
+  return address;
+}
+
+struct Prefixes {
+  const std::uint8_t* opcode = nullptr;
+  std::uint8_t rex = 0;
+  bool operand_size = false;
+  bool repne = false;
+};
+
+Prefixes read_prefixes(std::uintptr_t pc) {
+  Prefixes p;
+  p.opcode = reinterpret_cast<const std::uint8_t*>(pc);
+  for (;; ++p.opcode) {
+    const std::uint8_t byte = *p.opcode;
+    if (byte == 0x66) {
+      p.operand_size = true;
+    } else if (byte == 0xf2) {
+      p.repne = true;
+    } else if (byte != 0xf3 && byte != 0xf0 && byte != 0x2e && byte != 0x3e && byte != 0x26 && byte != 0x36 &&
+               byte != 0x64 && byte != 0x65 && byte != 0x67) {
+      break;
+    }
+  }
+  if ((*p.opcode & 0xf0) == 0x40) p.rex = *p.opcode++;
+  return p;
+}
+
+std::uint64_t load_element(std::uintptr_t at, std::size_t size) {
+  std::uint64_t value = 0;
+  for (std::size_t n = 0; n < size; ++n) {
+    value |= std::uint64_t{*reinterpret_cast<const volatile std::uint8_t*>(at + n)} << (8 * n);
+  }
+  return value;
+}
+
+// Elements that repe/repne cmps or scas consumes, by doing what it will do; stops at the first inaccessible one.
+std::uint64_t elements_consumed(const OriginalState& state, std::size_t size, bool is_compare, bool repne, bool backwards) {
+  const std::uint64_t mask = size == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << (8 * size)) - 1;
+  const std::uintptr_t step = backwards ? -static_cast<std::uintptr_t>(size) : size;
+  std::uintptr_t left = state.value[6];
+  std::uintptr_t right = state.value[7];
+  std::uint64_t n = 0;
+  while (n < state.value[kRcx]) {
+    ++n;
+    if (first_bad_exactly(right, size) != kAllFine || (is_compare && first_bad_exactly(left, size) != kAllFine)) break;
+    const std::uint64_t a = is_compare ? load_element(left, size) : state.value[kRax] & mask;
+    if ((a == load_element(right, size)) == repne) break;
+    left += step;
+    right += step;
+  }
+  return n;
+}
+
+void string_range(const ModuleAccess& access, const OriginalState& state, std::uintptr_t pc, std::uintptr_t address,
+                  SpecialRange& range) {
+  const Prefixes prefixes = read_prefixes(pc);
+  const std::uint8_t opcode = *prefixes.opcode;
+  const bool backwards = (state.flags & kDirectionFlag) != 0;
+  std::uint64_t count = state.value[kRcx];
+  const bool is_compare = opcode == 0xa6 || opcode == 0xa7;
+  const bool is_scan = opcode == 0xae || opcode == 0xaf;
+  if (is_compare || is_scan) count = elements_consumed(state, access.size, is_compare, prefixes.repne, backwards);
+  range.size = count * access.size;
+  range.address = backwards && count != 0 ? address - (count - 1) * access.size : address;
+}
+
+void bit_range(const ModuleAccess& access, const OriginalState& state, std::uintptr_t pc, std::uintptr_t address,
+               SpecialRange& range) {
+  const Prefixes prefixes = read_prefixes(pc);
+  const std::uint8_t modrm = prefixes.opcode[2];  // behind 0f and the opcode
+  const unsigned r = ((modrm >> 3) & 7u) | ((prefixes.rex & 4u) << 1);
+  std::int64_t bit = static_cast<std::int64_t>(state.value[r]);
+  if (access.size == 4) bit = static_cast<std::int32_t>(bit);
+  if (access.size == 2) bit = static_cast<std::int16_t>(bit);
+  range.address = address + static_cast<std::uintptr_t>(bit >> 3);
+  range.size = 1;
+}
+
+}  // namespace
+
+bool special_range(const ModuleCheck& check, const ModuleAccess& access, const OriginalState& state, std::uintptr_t pc,
+                   SpecialRange& range) {
+  const std::uintptr_t address = effective_address(check, access, state);
+  range = {address, access.size};
+  switch (static_cast<Shape>(access.shape)) {
+    case Shape::kPlain: return true;
+    case Shape::kString: string_range(access, state, pc, address, range); return true;
+    case Shape::kBitString: bit_range(access, state, pc, address, range); return true;
+    case Shape::kTable: range = {address + (state.value[kRax] & 0xff), 1}; return true;
+    case Shape::kState: range.size = kStateBytes; return true;
+    case Shape::kMasked: case Shape::kGathered: return false;
+  }
+  return false;
+}
+
+}  // namespace penumbra::load

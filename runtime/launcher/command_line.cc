@@ -31,6 +31,11 @@ void check_option(const std::string& word) {
 CommandLine parse_command_line(const std::vector<std::string>& words) {
   CommandLine line;
   if (words.empty()) return line;
+  if (words.front() == "rewrite") {
+    line.action = Action::kRewrite;
+    line.arguments.assign(words.begin() + 1, words.end());
+    return line;
+  }
   if (words.front() == kSymbolizeCommand) {
     line.action = Action::kSymbolize;
     line.arguments.assign(words.begin() + 1, words.end());

@@ -12,7 +12,7 @@
 
 namespace penumbra::launcher {
 
-enum class Action { kUsage, kHelp, kVersion, kDemo, kSymbolize, kRun };
+enum class Action { kUsage, kHelp, kVersion, kDemo, kSymbolize, kRewrite, kRun };
 
 struct CommandLine {
   Action action = Action::kUsage;

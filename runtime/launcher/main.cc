@@ -14,6 +14,7 @@
 #include "runtime/launcher/command_line.h"
 #include "runtime/launcher/environment.h"
 #include "runtime/launcher/program.h"
+#include "runtime/launcher/rewrite_command.h"
 #include "runtime/launcher/symbolize.h"
 
 namespace penumbra::launcher {
@@ -89,6 +90,7 @@ int dispatch(const std::vector<std::string>& words) {
     case Action::kHelp: return print(help_text());
     case Action::kVersion: return print("penumbra " PENUMBRA_VERSION "\n");
     case Action::kSymbolize: return symbolize_main(line.arguments);
+    case Action::kRewrite: return rewrite_main(line.arguments);
     case Action::kDemo: line.arguments = {own_folder() + "/penumbra-demo"}; return run(line);
     case Action::kRun: return run(line);
   }

@@ -1,0 +1,112 @@
+#include "runtime/launcher/rewrite_command.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "instrument/rewrite/module_file.h"
+
+namespace penumbra::launcher {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kOneFailed = 1;
+constexpr int kBadCommandLine = 125;
+
+struct Wish {
+  std::vector<std::string> files;
+  std::string folder;
+  bool stats = false;
+  bool ledger = false;
+  bool relocate_only = false;
+  bool no_reads = false;
+  bool no_writes = false;
+};
+
+double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
+
+void print_stats(const std::string& file, const rewrite::RewriteStats& s, std::size_t file_bytes, double milliseconds) {
+  fmt::print("{}: {:.2f} MB of text in {:.0f} ms\n", file, megabytes(s.text_bytes), milliseconds);
+  fmt::print("  functions   {} ({} not understood, {} left alone by rule, {} rewritten)\n", s.functions, s.doubted, s.excluded,
+             s.relocated);
+  fmt::print("  entries     {} (long jumps {}, short jumps {}, not patched {})\n", s.entries, s.jumps_5 - s.jumps_2, s.jumps_2,
+             s.unpatched);
+  fmt::print("  jump tables {}\n", s.tables);
+  fmt::print("  code        {:.2f} MB hot, {:.2f} MB cold; module file {:.2f} MB\n", megabytes(s.hot_bytes),
+             megabytes(s.cold_bytes), megabytes(file_bytes));
+}
+
+void print_ledger(const rewrite::Ledger& ledger) {
+  fmt::print("  memory accesses\n");
+  for (std::size_t n = 0; n < rewrite::kDispositions; ++n) {
+    fmt::print("  {:>10}  {}\n", ledger.counts[n], rewrite::disposition_name(static_cast<rewrite::Disposition>(n)));
+  }
+  fmt::print("  checks {}, of which {} save the flags and {} spill a register\n", ledger.checks, ledger.flags_saved,
+             ledger.registers_spilled);
+}
+
+void rewrite_file(const std::string& file, const Wish& wish) {
+  const auto begin = Clock::now();
+  rewrite::Decoder decoder;
+  const rewrite::ElfImage image(file);
+  if (image.build_id().empty()) throw rewrite::ImageError(fmt::format("{}: has no build-id, by which a module is known", file));
+  if (image.has_text_relocations()) throw rewrite::ImageError(fmt::format("{}: has text relocations", file));
+  const rewrite::Program program(image, decoder);
+  const rewrite::Liveness liveness(program);
+  rewrite::RewriteOptions options;
+  options.checks = !wish.relocate_only;
+  options.access.reads = !wish.no_reads;
+  options.access.writes = !wish.no_writes;
+  rewrite::Relocator relocator(program, liveness, options);
+  const rewrite::RewrittenModule module = relocator.run();
+  const std::uint64_t bits = (options.checks && options.access.reads ? kModuleChecksReads : 0) |
+                             (options.checks && options.access.writes ? kModuleChecksWrites : 0);
+  const std::vector<std::uint8_t> bytes = rewrite::module_bytes(module, program, image.build_id(), bits);
+  if (!wish.folder.empty()) {
+    rewrite::write_whole_file((std::filesystem::path(wish.folder) / (image.build_id() + ".module")).string(), bytes);
+  }
+  const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+  if (wish.stats) print_stats(file, module.stats, bytes.size(), took.count());
+  if (wish.ledger) print_ledger(module.ledger);
+}
+
+}  // namespace
+
+int rewrite_main(const std::vector<std::string>& arguments) {
+  Wish wish;
+  CLI::App app{"Rewrites ELF files so that their loads and stores are checked.", "penumbra rewrite"};
+  app.add_option("FILE", wish.files, "executables and shared libraries")->required();
+  app.add_option("-o,--output", wish.folder, "write module files to this folder, named by build-id");
+  app.add_flag("--stats", wish.stats, "print sizes, entries and times");
+  app.add_flag("--ledger", wish.ledger, "count every memory access: checked, merged, or not checked and why");
+  app.add_flag("--relocate-only", wish.relocate_only, "move code without checks, to see what moving alone costs");
+  app.add_flag("--no-reads", wish.no_reads, "leave reads unchecked");
+  app.add_flag("--no-writes", wish.no_writes, "leave writes unchecked");
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "penumbra: rewrite: {}\n", error.what());
+    return kBadCommandLine;
+  }
+  int status = 0;
+  for (const std::string& file : wish.files) {
+    try {
+      rewrite_file(file, wish);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "penumbra: {}\n", error.what());
+      status = kOneFailed;
+    }
+  }
+  return status;
+}
+
+}  // namespace penumbra::launcher

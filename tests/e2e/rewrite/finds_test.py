@@ -60,7 +60,7 @@ class Finds(unittest.TestCase):
                     self.assertIn(access, report)
                     self.assertEqual(done.stdout, "end\n", "the program goes on")
                     self.assertEqual(done.returncode, 99)
-                    line = re.search(rf"\] {function}\+\S+ \[\S+\] \S+\.[ch]:\d+", report)
+                    line = re.search(rf"\] {function}\+\S+ \[\S+\] (?:\w+ )?\S+\.[ch]:\d+", report)
                     self.assertIsNotNone(line, "file and line of the access")
 
     def test_a_program_without_the_bug_is_silent(self):

@@ -282,6 +282,33 @@ TEST(Unwind, FollowsFramesOfLibc) {
   expect_same(trace);
 }
 
+Trace* g_binding_trace = nullptr;
+std::vector<std::uintptr_t> g_binding_recorded;
+
+void record_during_binding() {
+  take(*g_binding_trace);
+  const CodeContext here = PENUMBRA_CALLER();
+  g_binding_recorded.resize(kMax);
+  const penumbra::StackId id = penumbra::stacks::record(here, kMax);
+  g_binding_recorded.resize(penumbra::stacks::depot_get(id, g_binding_recorded.data(), kMax));
+}
+
+// The loader's trampoline keeps its CFA in rbx, which a CodeContext does not hold: the walk must fetch it.
+TEST(Unwind, FollowsALazyBindingWithoutKnowingRbx) {
+  for (int round = 0; round < 3; ++round) {
+    void* library = dlopen(PENUMBRA_LAZY_LIBRARY, RTLD_LAZY | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr) << dlerror();
+    Trace trace;
+    g_binding_trace = &trace;
+    *static_cast<void (**)()>(dlsym(library, "during_binding")) = record_during_binding;
+    EXPECT_EQ(reinterpret_cast<int (*)()>(dlsym(library, "call_chosen"))(), 6);
+    expect_same(trace);
+    // From one frame further out.
+    EXPECT_EQ(g_binding_recorded, std::vector<std::uintptr_t>(trace.ours.begin() + 1, trace.ours.end()));
+    dlclose(library);
+  }
+}
+
 // A call through a null pointer: the pc is nowhere, the caller is on top of the stack.
 TEST(Unwind, FindsTheCallerOfACallToNowhere) {
   static std::vector<std::uintptr_t> found;

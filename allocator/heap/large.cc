@@ -3,11 +3,10 @@
 //     region begin      object - 16     object                              region tail, guard
 //     | gap, if aligned | header        | the program's bytes ......        |
 //
-// The object lies a fixed distance behind the region's begin: 16 bytes, or the alignment where that is
-// larger, so that a pointer leads back to its region without a search. Up to a unit the whole gap is tagged
-// as left redzone; of a larger one only the last 16 bytes are, because the region allocator does not populate
-// inner units (memory ruling 4); the tag is taken back before the region is freed, which expects those units
-// untouched.
+// The object lies a fixed distance behind the region's begin: 16 bytes, or the alignment where that is larger, so
+// that a pointer leads back to its region without a search. Up to half a unit the whole gap is tagged as left redzone;
+// of a larger one only the last 16 bytes are: inner units of large regions are not populated (memory ruling 4), and
+// the region allocator drops their shadow when it takes the region back.
 //
 // Freed regions wait in the region allocator's own lazy lists, poisoned at once; the heap's quarantine, whose
 // entries are still resident, would only keep their memory longer.
@@ -74,8 +73,6 @@ void* allocate_large(const Request& request) {
 
 void free_large(AppAddr object, const Facts& facts, StackId stack) {
   const std::size_t gap = std::size_t{1} << facts.alignment_log;
-  const std::size_t tagged = tagged_gap_bytes(gap);
-  if (tagged != gap) shadow::unpoison(object - tagged, tagged);
   PENUMBRA_CHECK(region::free(object - gap, stack) == region::FreeVerdict::kFreed);
 }
 

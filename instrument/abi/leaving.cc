@@ -18,6 +18,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/export.h"
 #include "runtime/base/locks.h"
+#include "runtime/base/os_linux.h"
 #include "runtime/base/text_buffer.h"
 #include "shadow/address_map.h"
 #include "shadow/poison.h"
@@ -78,7 +79,9 @@ void leave_thread(void*) { end_thread_stack(); }
 constexpr std::size_t kOwnFrameBytes = 512;
 
 // libc knows exactly, and may allocate to say it: not for a signal handler, but right for a thread that begins.
+// Nor for a sealed process (process ruling 18): it asks the kernel for the thread's CPUs.
 void remember_own_stack() {
+  if (os::is_sealed()) return;
   pthread_attr_t attributes;
   if (::pthread_getattr_np(::pthread_self(), &attributes) != 0) return;
   void* low = nullptr;

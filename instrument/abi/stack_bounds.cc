@@ -108,7 +108,12 @@ Stack stack_around(AppAddr sp) {
   // A mapping may have changed since; its upper end is only a bound, so an old one does no harm beyond that.
   if (t_last_unknown.contains(sp)) return t_last_unknown;
   AppRange mapping;
-  if (!mapping_around(sp, mapping)) return {};
+  if (!mapping_around(sp, mapping)) {
+    // No look at the mappings (sealed, or no /proc): a thread's stack lies below its thread pointer, and not far.
+    const AppAddr tp = thread_pointer();
+    if (sp >= tp || tp - sp > kUnlimitedStack) return {};
+    return {StackKind::kUnknown, {AppAddr(round_down(sp.value, kPageSize)), tp}};
+  }
   t_last_unknown = {StackKind::kUnknown, mapping};
   return t_last_unknown;
 }

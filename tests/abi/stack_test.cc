@@ -4,12 +4,14 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 
 #include "instrument/abi/abi.h"
 #include "instrument/abi/compiled.h"
 #include "instrument/abi/stack_bounds.h"
+#include "runtime/base/os_linux.h"
 #include "shadow/address_map.h"
 #include "shadow/check.h"
 #include "shadow/encoding.h"
@@ -80,6 +82,25 @@ TEST_F(StackPoison, AJumpUnpoisonsOnlyWhatLiesBelowItsTarget) {
   EXPECT_TRUE(is_clear(frames, 128));
   EXPECT_EQ(*shadow::shadow_of(AppAddr(frames + 128)).ptr(), 0xf1);
   shadow::clear_stale(AppAddr(frames), sizeof frames);
+}
+
+// In a child: sealing has no way back. Neither the mappings nor the signal stack can be asked for then.
+void* sealed_thread_body(void*) {
+  alignas(32) char frame[128];
+  shadow::poison(AppAddr(frame), sizeof frame, ShadowTag::kStackMid);
+  os::seal();
+  __asan_handle_no_return();
+  _exit(is_clear(frame, sizeof frame) ? 0 : 1);
+}
+
+TEST_F(StackPoison, ASealedThreadIsClearedToItsThreadPointerDeathTest) {
+  EXPECT_EXIT(
+      {
+        pthread_t thread;
+        pthread_create(&thread, nullptr, sealed_thread_body, nullptr);
+        pthread_join(thread, nullptr);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 void* thread_body(void*) {

@@ -65,6 +65,12 @@ void* find_for_caller(const char* name, const void* caller) {
   return found;
 }
 
+[[noreturn]] void no_definition(const char* name) {
+  FixedTextBuffer<256> line;
+  line.append("no definition of ").append(name).append(" behind ours");
+  check_failed(__FILE__, __LINE__, line.c_str());
+}
+
 struct ThreadStart {
   void* (*routine)(void*);
   void* argument;
@@ -124,19 +130,34 @@ struct RoutineAndArgument {
 // is looked up each time, because another module may have another one.
 __attribute__((visibility("hidden"))) void* penumbra_abi_resolve(Slot* slot, const void* caller) {
   const int error = errno;
-  if (void* const next = PENUMBRA_NEXT(slot->name)) {
+  void* next = PENUMBRA_NEXT(slot->name);
+  if (next != nullptr) {
     slot->next.store(next, std::memory_order_release);
-    errno = error;
-    return next;
+  } else {
+    next = find_for_caller(slot->name, caller);
   }
-  void* const found = find_for_caller(slot->name, caller);
   errno = error;
-  if (found == nullptr) {
-    FixedTextBuffer<256> line;
-    line.append("no definition of ").append(slot->name).append(" behind ours");
-    check_failed(__FILE__, __LINE__, line.c_str());
+  if (next == nullptr) no_definition(slot->name);
+  return next;
+}
+
+// A personality is called by the unwinder; the module that refers to it is that of the frame in question. An unwinder
+// that does not export how to ask for it is linked into that module itself (-static-libgcc).
+__attribute__((visibility("hidden"))) void* penumbra_abi_resolve_personality(Slot* slot, const void* unwinder,
+                                                                             void* frame) {
+  using GetIp = std::uintptr_t (*)(void* context);
+  const int error = errno;
+  void* next = PENUMBRA_NEXT(slot->name);
+  if (next != nullptr) {
+    slot->next.store(next, std::memory_order_release);
+  } else if (auto* const get_ip = reinterpret_cast<GetIp>(find_for_caller("_Unwind_GetIP", unwinder))) {
+    next = find_for_caller(slot->name, AppAddr(get_ip(frame)).ptr<const void>());
+  } else {
+    next = find_for_caller(slot->name, unwinder);
   }
-  return found;
+  errno = error;
+  if (next == nullptr) no_definition(slot->name);
+  return next;
 }
 
 __attribute__((visibility("hidden"))) void penumbra_abi_on_longjmp(const std::uintptr_t* buffer, void*, AppAddr sp) {
@@ -188,7 +209,10 @@ __attribute__((visibility("hidden"))) long penumbra_abi_after_vfork(AppAddr sp, 
 
 void resolve_leaving() {
   for (Slot* slot = __start_penumbra_abi_leaving_slots; slot != __stop_penumbra_abi_leaving_slots; ++slot) {
-    if (!has_prefix(slot->name, "__cxa_") && !has_prefix(slot->name, "_Unwind_")) penumbra_abi_resolve(slot, nullptr);
+    // Those belong to the C++ runtime, which may not be there yet; the others are libc's.
+    if (!has_prefix(slot->name, "__cxa_") && !has_prefix(slot->name, "__g") && !has_prefix(slot->name, "_Unwind_")) {
+      penumbra_abi_resolve(slot, nullptr);
+    }
   }
 }
 

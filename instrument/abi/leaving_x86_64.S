@@ -8,6 +8,11 @@
 // unwinder, longjmp's target and swapcontext's saved state see a direct call. While penumbra_abi_compiled is 0 the cost
 // is one compare. The first call of a name looks its next definition up (penumbra_abi_resolve).
 
+// The C++ runtime's names carry the version under which libstdc++ and libgcc_s define them, as versions that are no
+// default: the dynamic loader finds ours for references to that version, but a linker never does. Else a program linked
+// with -static-libstdc++ would leave its own __cxa_throw out, because we seem to have it. libc++, which has no versions,
+// is not interposed.
+
 #include "instrument/abi/entry_macros_x86_64.h"
 
 // clang-format off
@@ -34,8 +39,9 @@
 // The return address and the caller's stack pointer, seen from inside SAVE_ARGUMENTS.
 #define SAVED_BYTES 56
 
-// Slots of their own: needed whether or not we are aside, and looked up late.
-.macro LEAVING_SLOT name
+// Slots of their own: needed whether or not we are aside, and looked up late. `resolve` gets the slot, the return
+// address and, as it came, the fifth argument.
+.macro LEAVING_SLOT name, resolve=penumbra_abi_resolve
   .pushsection .rodata.penumbra_abi_names, "a", @progbits
 .Lname_\name:
   .asciz "\name"
@@ -54,20 +60,40 @@
   SAVE_ARGUMENTS
   leaq .Lslot_\name(%rip), %rdi
   movq SAVED_BYTES(%rsp), %rsi
-  call penumbra_abi_resolve
+  movq %r8, %rdx
+  call \resolve
   RESTORE_ARGUMENTS
   jmp *%rax
   .cfi_endproc
   .popsection
 .endm
 
-// `handler` gets the arguments rdi and rsi, and in rdx the caller's stack pointer. `always`: also without compiled code.
-.macro LEAVING name, handler, always=0
-  LEAVING_SLOT \name
+// Begins the function that is exported as `name`, under `version` if there is one.
+.macro BEGIN_LEAVING name, version
   .text
-  PENUMBRA_EXPORTED \name
   .p2align 4
+.ifb \version
+  PENUMBRA_EXPORTED \name
 \name:
+.else
+  PENUMBRA_EXPORTED penumbra_abi_\name
+  .symver penumbra_abi_\name, \name@\version, remove
+penumbra_abi_\name:
+.endif
+.endm
+
+.macro END_LEAVING name, version
+.ifb \version
+  .size \name, . - \name
+.else
+  .size penumbra_abi_\name, . - penumbra_abi_\name
+.endif
+.endm
+
+// `handler` gets the arguments rdi and rsi, and in rdx the caller's stack pointer. `always`: also without compiled code.
+.macro LEAVING name, handler, always=0, version
+  LEAVING_SLOT \name
+  BEGIN_LEAVING \name, \version
   .cfi_startproc
   endbr64
 .if \always == 0
@@ -82,7 +108,7 @@
   RESTORE_ARGUMENTS
   jmp *.Lnext_\name(%rip)
   .cfi_endproc
-  .size \name, . - \name
+  END_LEAVING \name, \version
 .endm
 
 LEAVING longjmp, penumbra_abi_on_longjmp
@@ -90,13 +116,42 @@ LEAVING _longjmp, penumbra_abi_on_longjmp
 LEAVING siglongjmp, penumbra_abi_on_longjmp
 LEAVING __longjmp_chk, penumbra_abi_on_longjmp
 
-LEAVING __cxa_throw, penumbra_abi_on_throw
-LEAVING __cxa_rethrow, penumbra_abi_on_throw
-LEAVING _Unwind_RaiseException, penumbra_abi_on_throw
-LEAVING _Unwind_Resume, penumbra_abi_on_throw
-LEAVING _Unwind_Resume_or_Rethrow, penumbra_abi_on_throw
-LEAVING _Unwind_ForcedUnwind, penumbra_abi_on_throw
+LEAVING __cxa_throw, penumbra_abi_on_throw, 0, CXXABI_1.3
+LEAVING __cxa_rethrow, penumbra_abi_on_throw, 0, CXXABI_1.3
+LEAVING _Unwind_RaiseException, penumbra_abi_on_throw, 0, GCC_3.0
+LEAVING _Unwind_Resume, penumbra_abi_on_throw, 0, GCC_3.0
+LEAVING _Unwind_Resume_or_Rethrow, penumbra_abi_on_throw, 0, GCC_3.3
+LEAVING _Unwind_ForcedUnwind, penumbra_abi_on_throw, 0, GCC_3.0
 LEAVING pthread_exit, penumbra_abi_on_throw
+
+// personality(version, actions, class, exception, context), called by the unwinder for each frame with landing pads.
+// libc cancels threads through the unwinder's own entry, past all of the above; but before a landing pad runs on top of
+// the frames that a forced unwinding has left, its personality is asked.
+#define FORCED_UNWINDING 8               // _UA_FORCE_UNWIND
+
+.macro PERSONALITY name, version
+  LEAVING_SLOT \name, penumbra_abi_resolve_personality
+  BEGIN_LEAVING \name, \version
+  .cfi_startproc
+  endbr64
+  cmpb $0, penumbra_abi_compiled(%rip)
+  jne 1f
+2:
+  jmp *.Lnext_\name(%rip)
+1:
+  testl $FORCED_UNWINDING, %esi
+  je 2b
+  SAVE_ARGUMENTS
+  leaq SAVED_BYTES+8(%rsp), %rdx
+  call penumbra_abi_on_throw
+  RESTORE_ARGUMENTS
+  jmp *.Lnext_\name(%rip)
+  .cfi_endproc
+  END_LEAVING \name, \version
+.endm
+
+PERSONALITY __gxx_personality_v0, CXXABI_1.3
+PERSONALITY __gcc_personality_v0, GCC_3.3.1
 
 LEAVING swapcontext, penumbra_abi_on_swapcontext
 LEAVING setcontext, penumbra_abi_on_setcontext

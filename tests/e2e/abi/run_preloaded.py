@@ -55,8 +55,11 @@ def main():
         compile_with("g++", "-O1", "-fPIC", "-shared", str(HERE / "plugin.cc"), "-o", plugin)
         compile_with("g++", "-O1", "-fPIC", "-shared", "-static-libstdc++", "-static-libgcc", str(HERE / "plugin.cc"),
                      "-o", static)
+        library_inside = f"{scratch}/library_inside.so"
+        compile_with("g++", "-O1", "-fPIC", "-shared", "-static-libstdc++", str(HERE / "plugin.cc"), "-o", library_inside)
         for name, plugins in [("a plugin with a C++ runtime of its own scope", [plugin]),
-                              ("a plugin with a C++ runtime inside", [static]), ("both", [plugin, static]),
+                              ("a plugin with libstdc++ inside", [library_inside]),
+                              ("a plugin with the unwinder inside as well", [static]), ("both", [plugin, static]),
                               ("both, the other way round", [static, plugin])]:
             done = run([host, *plugins], preload=library)
             expect(name, done.returncode == 0 and done.stdout == "ok\n" and "BUG" not in done.stderr, done)
@@ -77,6 +80,12 @@ def main():
         flags = {variable: subprocess.run(["pkg-config", variable, "penumbra"], env=environment, capture_output=True,
                                           text=True, check=True).stdout.split()
                  for variable in ("--cflags", "--libs", "--variable=outline_cflags")}
+        program = f"{scratch}/static"
+        compile_with("g++", "-w", *flags["--cflags"], str(HERE / "asan_bugs.cc"), "-o", program, "-static-libstdc++",
+                     "-static-libgcc", *flags["--libs"])
+        done = run([program])
+        expect("a compiled program with its own C++ runtime throws with that", done.returncode == 0 and
+               done.stdout == "ok\n" and done.stderr == "", done)
         for name, variable in [("inline", "--cflags"), ("outline", "--variable=outline_cflags")]:
             program = f"{scratch}/{name}"
             compile_with("gcc", "-w", *flags[variable], str(HERE / "host.c"), "-o", program, *flags["--libs"])

@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).parent / "programs"
-CLEAN = ["exceptions.cc", "jumps.c", "threads.c", "contexts.c", "vforks.c", "frames.c", "globals.cc"]
+CLEAN = ["exceptions.cc", "cancel.cc", "jumps.c", "threads.c", "contexts.c", "vforks.c", "frames.c", "globals.cc"]
 BUGS = {
     "global": "global-out-of-bounds",
     "static": "global-out-of-bounds",

@@ -22,6 +22,7 @@
 #include "runtime/process/exec.h"
 #include "runtime/report/exit_status.h"
 #include "runtime/report/helper_process.h"
+#include "runtime/report/modules.h"
 #include "runtime/report/report.h"
 #include "runtime/report/symbolizer.h"
 #include "runtime/signals/signals.h"
@@ -148,7 +149,7 @@ Stage bring_up(char** envp) {
   signals::init(report_sources().in_span);
   connect_compiled_code(report_sources());
   abi::start();
-  libc::init(options, {});
+  libc::init(options, {.before_dlclose = report::remember_all, .end_process = report::end_now});
   if (options.rewrite) rewrite_modules(options);
   return Stage::kReady;
 }

@@ -54,6 +54,8 @@ void init(const Options& options, const Hooks& hooks) {
   state.overlap = options.overlap;
   state.strict_memcmp = options.strict_memcmp;
   state.say = hooks.say != nullptr ? hooks.say : say_on_stderr;
+  state.before_dlclose = hooks.before_dlclose;
+  state.end_process = hooks.end_process;
   state.is_host = true;
   hide_inherited_limits();
   state.checks_on = options.libc && options.shadow != ShadowKind::kOff && shadow::is_reserved();

@@ -15,6 +15,10 @@ void exec_failed();
 struct Hooks {
   // Prints one line for the user, given without its newline. Null: on stderr.
   void (*say)(TextBuffer& line) = nullptr;
+  // Called before a module may go away; not in signal handlers. Null: nobody cares.
+  void (*before_dlclose)() = nullptr;
+  // Ends the process as _exit(status) does here. Null: the system call does.
+  void (*end_process)(int status) = nullptr;
 };
 
 // Looks up every real function. Called once in every process, also where Penumbra stands aside; until then an entry

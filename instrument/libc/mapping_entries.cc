@@ -274,6 +274,7 @@ int entry_shmdt(const void* at) {
 // A module takes its dependencies along, or stays because somebody else uses it: what is gone is seen by comparing.
 int entry_dlclose(void* handle) {
   if (!state.is_host) return real_dlclose(handle);
+  if (state.before_dlclose != nullptr) state.before_dlclose();
   Modules before;
   before.list();
   const int result = real_dlclose(handle);

@@ -62,6 +62,9 @@ long entry_syscall(long number, long a, long b, long c, long d, long e, long f) 
                                 reinterpret_cast<rlimit64*>(d));
       case SYS_mlockall: return guarded::mlockall(static_cast<int>(a));
       case SYS_munlockall: return guarded::munlockall();
+      case SYS_exit_group:
+        if (state.end_process != nullptr) state.end_process(static_cast<int>(a));
+        break;
       case SYS_prctl:
         return entry_prctl(static_cast<int>(a), static_cast<unsigned long>(b), static_cast<unsigned long>(c),
                            static_cast<unsigned long>(d), static_cast<unsigned long>(e));

@@ -16,6 +16,8 @@ struct State {
   bool overlap = false;        // report copies whose ranges overlap
   bool strict_memcmp = false;  // memcmp must be able to read both ranges whole
   void (*say)(TextBuffer& line) = nullptr;  // prints one line, given without its newline
+  void (*before_dlclose)() = nullptr;       // these two as in init.h
+  void (*end_process)(int status) = nullptr;
 };
 
 extern constinit State state;

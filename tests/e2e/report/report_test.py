@@ -122,6 +122,14 @@ class WithDebugInformation(ReportCase):
         self.assertIn("\npenumbra: 4 more at places that were reported\n", done.stderr)
         self.assertEqual(len(reports(run(BUGS, "repeat", options="multi_shot=1").stderr)), 5)
 
+    def test_code_of_a_closed_plugin_keeps_its_name(self):
+        report = self.one_report(run(BUGS, "closed_plugin", PLUGIN))
+        self.assert_lines(report, r"^Allocated by task \d+:\n(?:.*\n)*?.* plugin_allocate\+0x[0-9a-f]+/0x[0-9a-f]+ "
+                          r"\[libreport_e2e_plugin\.so\] \S*plugin\.c:\d+\n")
+        report = self.one_report(run(BUGS, "closed_plugin", PLUGIN, options="symbolize=0"))
+        self.assert_lines(report, r"^Allocated by task \d+:\n(?:.*\n)*?.*\[libreport_e2e_plugin\.so\] \(" +
+                          re.escape(str(PLUGIN)) + r"\+0x[0-9a-f]+, build-id [0-9a-f]{40}, unloaded since\)\n")
+
     def test_without_the_helper_frames_have_module_offset_and_build_id(self):
         report = self.one_report(run(BUGS, "overflow", options="symbolize=0"))
         build_id = re.search(r"Build ID: ([0-9a-f]+)",
@@ -323,7 +331,7 @@ class Status(ReportCase):
         return run(ENDS, way, *more, options=options)
 
     def test_every_way_to_end_has_exitcode_after_a_report_and_its_own_without(self):
-        for way in ("return", "exit", "_exit", "_Exit", "quick_exit", "pthread_exit"):
+        for way in ("return", "exit", "_exit", "_Exit", "quick_exit", "syscall", "pthread_exit"):
             with self.subTest(way):
                 plain = run(ENDS, way, preload=False)
                 self.assertEqual(self.ends(way).returncode, plain.returncode)
@@ -334,7 +342,7 @@ class Status(ReportCase):
                 self.assertEqual(self.ends(way, "report", options="exitcode=0").returncode, plain.returncode)
 
     def test_output_on_the_way_out_is_the_same(self):
-        for way in ("return", "exit", "_exit", "_Exit", "quick_exit", "pthread_exit"):
+        for way in ("return", "exit", "_exit", "_Exit", "quick_exit", "syscall", "pthread_exit"):
             with self.subTest(way):
                 plain = run(ENDS, way, preload=False).stdout
                 self.assertEqual(self.ends(way).stdout, plain)

@@ -80,7 +80,10 @@ Handle RegionAllocator<Shadow>::allocate_small(const Request& request, std::uint
   r.state.store(RecordState::kOpening, std::memory_order_relaxed);
   ++node.live_areas;
   node.live_bytes += request.bytes;
+  const Handle next = r.next;
   node.lock.unlock();
+  // Pools are walked through: by the time the next of this size is asked for, its shadow has arrived.
+  if (next != kNoHandle) shadow_.expect(begin_of(records_[next]), bytes_of(pages));
   if (request.zero && (r.flags & Record::kHasMemory) != 0 && !make_zero(r, request.bytes)) [[unlikely]] {
     r.area.requested = request.bytes;
     r.state.store(RecordState::kFreed, std::memory_order_relaxed);

@@ -36,6 +36,7 @@ struct NoShadow {
   void allow(AppAddr, std::size_t, std::size_t) {}
   void guard(AppAddr, std::size_t) {}
   void forbid(AppAddr, std::size_t) {}
+  void expect(AppAddr, std::size_t) {}
   void poison(AppAddr, std::size_t, shadow::ShadowTag) {}
   void unpoison(AppAddr, std::size_t) {}
   void resize(AppAddr, std::size_t, std::size_t) {}
@@ -82,6 +83,12 @@ class LazyShadow {
     set(shadow + whole + (rest != 0), all - whole - (rest != 0), shadow::ShadowTag::kRegionTail);
   }
   void guard(AppAddr begin, std::size_t bytes) { tag(begin, bytes, shadow::ShadowTag::kRegionGuard); }
+  // The shadow of a range will be written soon; asks for as much of it as is worth asking for.
+  void expect(AppAddr begin, std::size_t bytes) {
+    const std::uint8_t* const shadow = units_.shadow_at(begin).ptr();
+    const std::size_t end = std::min(bytes >> shadow::kGranuleShift, kExpectedBytes);
+    for (std::size_t i = 0; i < end; i += 64) __builtin_prefetch(shadow + i, 1);
+  }
   // For whoever subdivides a live area whose units are all populated. begin is granule aligned; so are the bytes of
   // poison(), while unpoison() ends exactly.
   void poison(AppAddr begin, std::size_t bytes, shadow::ShadowTag value) { tag(begin, bytes, value); }
@@ -120,6 +127,9 @@ class LazyShadow {
   const shadow::UnitMap& units() const { return units_; }
 
  private:
+  // Of shadow: what one page has. Longer runs are met by the processor's own prefetching.
+  static constexpr std::size_t kExpectedBytes = kPageSize >> shadow::kGranuleShift;
+
   static void set(std::uint8_t* at, std::size_t bytes, shadow::ShadowTag value) {
     raw_set(at, static_cast<int>(value), bytes);
   }

@@ -2,7 +2,10 @@
 
 #include "allocator/heap/heap.h"
 #include "allocator/region/regions.h"
+#include "instrument/abi/leaving.h"
+#include "instrument/abi/stack.h"
 #include "runtime/base/thread_id.h"
+#include "runtime/family_api.h"
 #include "runtime/report/report.h"
 
 #include <limits.h>
@@ -28,6 +31,7 @@ void at_thread_exit(void* round) {
   if (n < PTHREAD_DESTRUCTOR_ITERATIONS) {
     if (pthread_setspecific(g_exit_key, reinterpret_cast<void*>(n + 1)) == 0) return;
   }
+  abi::end_thread_stack();
   heap::thread_exit();
 }
 
@@ -36,6 +40,8 @@ void arm_thread_exit() {
 }
 
 void before_fork() {
+  abi::fork_prepare();
+  family_fork_prepare();
   heap::fork_prepare();
   region::fork_prepare();
 }
@@ -43,6 +49,8 @@ void before_fork() {
 void after_fork_in_parent() {
   region::fork_parent();
   heap::fork_parent();
+  family_fork_parent();
+  abi::fork_done();
 }
 
 void after_fork_in_child() {
@@ -50,12 +58,16 @@ void after_fork_in_child() {
   report::fork_child();
   region::fork_child();
   heap::fork_child();
+  family_fork_child();
+  abi::fork_done();
 }
 
 void in_unannounced_child() {
   report::fork_child();
   region::fork_child();
   heap::fork_child_unprepared();
+  family_fork_child();
+  abi::fork_child_unprepared();
 }
 
 }  // namespace

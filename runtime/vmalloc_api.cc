@@ -1,8 +1,5 @@
 // The C API's areas (include/penumbra/penumbra.h) on the process's region allocator.
 //
-// Where the process runs without shadow (no reservation, shadow=off, standing aside) the same functions work on an
-// allocator without shadow: guards still fault, nothing else is checked.
-//
 // zone: nomalloc
 #include "runtime/vmalloc_api.h"
 
@@ -10,66 +7,22 @@
 
 #include <algorithm>
 
-#include "allocator/region/process_regions.h"
 #include "penumbra/penumbra.h"
+#include "runtime/api_regions.h"
 #include "runtime/base/export.h"
 #include "runtime/base/fault.h"
-#include "runtime/base/options.h"
 #include "runtime/base/raw_memory.h"
 #include "runtime/base/text_buffer.h"
-#include "runtime/init.h"
-#include "runtime/stacks/stacks.h"
+#include "runtime/family_api.h"
 
 namespace penumbra::runtime {
 namespace {
 
 using region::AreaKind;
 using region::FreeVerdict;
-using region::RegionAllocator;
-
-constinit RegionAllocator<region::NoShadow> g_plain;
-constinit Mutex g_plain_lock;
-
-void raise_bad_free(FreeVerdict verdict, AppAddr area, const CodeContext& context, const char* function) {
-  Fault fault;
-  fault.kind = verdict == FreeVerdict::kDoubleFree ? FaultKind::kDoubleFree : FaultKind::kInvalidFree;
-  fault.is_write = true;
-  fault.freed_by = AllocatorName::kVmalloc;
-  fault.addr = area;
-  fault.context = context;
-  fault.function = function;
-  raise_fault(fault);
-}
 
 void raise_late(const region::LateFault& late) {
   raise_bad_free(late.verdict, late.address, late.context, "penumbra_vfree_atomic");
-}
-
-// Null until something can be allocated. A call before the constructor brings the process up itself.
-RegionAllocator<region::NoShadow>* plain_regions() {
-  const LockGuard guard(g_plain_lock);
-  if (!g_plain.is_initialized()) {
-    const os::Result made = g_plain.init(region::Config::from(process_options()));
-    if (!made.ok()) {
-      errno = made.error();
-      return nullptr;
-    }
-  }
-  return &g_plain;
-}
-
-// Calls `use` with the allocator of this process; `otherwise` when there is none.
-template <class Use, class Result>
-Result with_regions(Use use, Result otherwise) {
-  if (region::is_initialized()) [[likely]] return use(region::process_regions());
-  init(nullptr);
-  if (region::is_initialized()) return use(region::process_regions());
-  auto* const plain = plain_regions();
-  return plain != nullptr ? use(*plain) : otherwise;
-}
-
-StackId record_stack(const CodeContext& caller) {
-  return stacks::record(caller, static_cast<std::size_t>(std::max<std::int64_t>(process_options().stack_depth, 0)));
 }
 
 void* allocate(region::Request request, const CodeContext& caller) {
@@ -227,8 +180,8 @@ PENUMBRA_EXPORT void penumbra_vfree_atomic(const void* area) {
   const penumbra::CodeContext caller = PENUMBRA_CALLER();
   if (penumbra::region::is_initialized()) {
     penumbra::runtime::free_late(penumbra::region::process_regions(), AppAddr(area), caller);
-  } else if (penumbra::runtime::g_plain.is_initialized()) {
-    penumbra::runtime::free_late(penumbra::runtime::g_plain, AppAddr(area), caller);
+  } else if (penumbra::runtime::g_plain_regions.is_initialized()) {
+    penumbra::runtime::free_late(penumbra::runtime::g_plain_regions, AppAddr(area), caller);
   }
 }
 
@@ -250,6 +203,7 @@ PENUMBRA_EXPORT size_t penumbra_stats_text(char* buffer, size_t size) {
 }
 
 PENUMBRA_EXPORT void penumbra_purge(void) {
+  penumbra::runtime::trim_family();
   penumbra::runtime::with_regions(
       [](auto& regions) {
         regions.purge_all();

@@ -37,23 +37,25 @@
 
 namespace penumbra::region {
 
+inline constexpr std::size_t kPerCpuUnitBytes = std::size_t{64} << 10;
+// From the copy of one CPU to that of the next.
+inline constexpr std::size_t kPerCpuStride = kPerCpuUnitBytes + kPageSize;
+
 template <class Regions>
 class PerCpuAreas {
  public:
-  static constexpr std::size_t kUnitBytes = std::size_t{64} << 10;
-  static constexpr std::size_t kStride = kUnitBytes + kPageSize;
+  static constexpr std::size_t kUnitBytes = kPerCpuUnitBytes;
+  static constexpr std::size_t kStride = kPerCpuStride;
   static constexpr std::size_t kMaxBytes = std::size_t{32} << 10;  // PCPU_MIN_UNIT_SIZE
   static constexpr std::size_t kMaxAlignment = kPageSize;
 
-  // `cpus` is what every object is multiplied by; os::possible_cpus() in a process.
-  constexpr PerCpuAreas(Regions& regions, unsigned cpus) : regions_(regions), cpus_(cpus) {}
+  // `cpus` is what every object is multiplied by; 0 means os::possible_cpus().
+  constexpr explicit PerCpuAreas(Regions& regions, unsigned cpus = 0) : regions_(regions), cpus_(cpus) {}
 
   // The object of CPU 0; that of CPU c lies c * kStride behind. All bytes read 0. Null with EINVAL (0 bytes,
   // more than kMaxBytes, an alignment that is no power of two up to a page) or ENOMEM.
   AppAddr allocate(std::size_t bytes, std::size_t alignment, StackId stack);
   FreeVerdict free(AppAddr object);
-
-  unsigned cpus() const { return cpus_; }
 
   // Gives the chunk back that is kept without an object.
   void trim();
@@ -123,7 +125,7 @@ class PerCpuAreas {
   }
 
   Regions& regions_;
-  unsigned cpus_;
+  unsigned cpus_;  // 0 until the first chunk
   Mutex lock_;
   SpanTable<Chunk> table_;
   std::size_t chunks_ = 0;
@@ -158,6 +160,7 @@ auto PerCpuAreas<Regions>::add_chunk_locked(StackId stack) -> Chunk* {
     return kept;
   }
   if (!table_.open(regions_.span(), kUnitBytes)) return nullptr;
+  if (cpus_ == 0) cpus_ = os::possible_cpus();
   const os::Result descriptor = os::map_anonymous(kPageSize);
   if (!descriptor.ok()) return nullptr;
   Request request;

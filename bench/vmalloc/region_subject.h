@@ -105,7 +105,7 @@ class RegionSubject {
   region::PagePool<Regions> pages_{regions_};
   region::VmapAreas<Regions> vmaps_{regions_, pages_};
   region::MapRam<Regions> map_ram_{regions_, pages_, vmaps_};
-  region::PerCpuAreas<Regions> per_cpu_{regions_, os::possible_cpus()};
+  region::PerCpuAreas<Regions> per_cpu_{regions_};
 };
 
 }  // namespace penumbra::bench::vmalloc

@@ -78,7 +78,19 @@ bool any_names_a_check(const Imports& imports, const ElfW(Rela)* relocations, st
   return false;
 }
 
+// We refer to one such name ourselves (the program's __asan_on_error).
+bool is_ourselves(const dl_phdr_info& module) {
+  const auto here = reinterpret_cast<std::uintptr_t>(&penumbra_abi_compiled);
+  for (int i = 0; i < module.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = module.dlpi_phdr[i];
+    const std::uintptr_t begin = module.dlpi_addr + segment.p_vaddr;
+    if (segment.p_type == PT_LOAD && here >= begin && here - begin < segment.p_memsz) return true;
+  }
+  return false;
+}
+
 bool imports_checks(const dl_phdr_info& module) {
+  if (is_ourselves(module)) return false;
   const Imports imports = imports_of(module);
   if (imports.symbols == nullptr || imports.names == nullptr) return false;
   return any_names_a_check(imports, imports.calls, 0, imports.call_bytes) ||
@@ -100,10 +112,22 @@ bool contains_shadow_offset(const dl_phdr_info& module) {
   return false;
 }
 
-int stop_at_compiled(dl_phdr_info* module, std::size_t, void*) { return imports_checks(*module) ? 1 : 0; }
+// This library: it asks for hooks of the program's (__asan_on_error), which is no check, and knows the offset.
+bool is_ours(const dl_phdr_info& module) {
+  const auto here = reinterpret_cast<std::uintptr_t>(&is_ours);
+  for (int i = 0; i < module.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = module.dlpi_phdr[i];
+    if (segment.p_type == PT_LOAD && here - (module.dlpi_addr + segment.p_vaddr) < segment.p_memsz) return true;
+  }
+  return false;
+}
+
+int stop_at_compiled(dl_phdr_info* module, std::size_t, void*) {
+  return !is_ours(*module) && imports_checks(*module) ? 1 : 0;
+}
 
 int stop_at_inline(dl_phdr_info* module, std::size_t, void* path) {
-  if (!imports_checks(*module) || !contains_shadow_offset(*module)) return 0;
+  if (is_ours(*module) || !imports_checks(*module) || !contains_shadow_offset(*module)) return 0;
   *static_cast<const char**>(path) = module->dlpi_name;
   return 1;
 }

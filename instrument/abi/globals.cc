@@ -93,6 +93,8 @@ void lock_globals() { g_lock.lock(); }
 
 void unlock_globals() { g_lock.unlock(); }
 
+void reset_globals_lock() { g_lock.reset_after_fork(); }
+
 std::size_t registered_globals() { return g_count; }
 
 extern "C" {

@@ -35,5 +35,6 @@ std::size_t registered_globals();
 // Around fork(): the child must not inherit a lock that another thread holds.
 void lock_globals();
 void unlock_globals();
+void reset_globals_lock();
 
 }  // namespace penumbra::abi

@@ -57,8 +57,9 @@ AppAddr target_of(const ucontext_t* context) {
 void* find_for_caller(const char* name, const void* caller) {
   Dl_info module;
   if (::dladdr(caller, &module) == 0) return nullptr;
-  // RTLD_NOLOAD: only another handle of what is there.
-  void* const handle = ::dlopen(module.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  // RTLD_NOLOAD: only another handle of what is there. Not through our own name, which expects a new module.
+  auto* const open = reinterpret_cast<decltype(&::dlopen)>(PENUMBRA_NEXT("dlopen"));
+  void* const handle = open(module.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) return nullptr;
   void* const found = ::dlsym(handle, name);
   ::dlclose(handle);
@@ -224,6 +225,11 @@ void fork_prepare() {
 void fork_done() {
   g_lock.unlock();
   unlock_globals();
+}
+
+void fork_child_unprepared() {
+  g_lock.reset_after_fork();
+  reset_globals_lock();
 }
 
 }  // namespace penumbra::abi

@@ -15,5 +15,7 @@ void resolve_leaving();
 // Around fork(), in that order; fork_done() in parent and child. Also covers the list of globals.
 void fork_prepare();
 void fork_done();
+// In a child whose parent ran no fork_prepare(), by its only thread.
+void fork_child_unprepared();
 
 }  // namespace penumbra::abi

@@ -20,9 +20,13 @@ namespace {
 
 using Size = std::size_t;
 
+// A size that nothing has, usually a negative one. It has its report; carried out, the call would overrun the program.
+constexpr bool is_impossible(Size bytes) { return bytes > Size{1} << 62; }
+
 template <class Char>
 [[gnu::always_inline]] inline void move(const Touch& touch, Char* to, const Char* from, Size count) {
   touch.reads_chars(from, count);
+  if (is_impossible(count)) [[unlikely]] return;  // one report is enough
   touch.writes_chars(to, count);
 }
 
@@ -74,6 +78,7 @@ PENUMBRA_LIBC_DECLARE(void*, memcpy, (void* to, const void* from, Size bytes))
 void* entry_memmove(void* to, const void* from, Size bytes) {
   if (checks_on()) [[likely]] {
     move(Touch("memmove", __builtin_frame_address(0)), to, from, bytes);
+    if (is_impossible(bytes)) [[unlikely]] return to;
   } else if (!real_memmove.is_resolved()) {
     return raw_move(to, from, bytes);
   }
@@ -83,6 +88,7 @@ void* entry_memmove(void* to, const void* from, Size bytes) {
 void* entry_memcpy(void* to, const void* from, Size bytes) {
   if (checks_on()) [[likely]] {
     copy(Touch("memcpy", __builtin_frame_address(0)), to, from, bytes);
+    if (is_impossible(bytes)) [[unlikely]] return to;
   } else if (!real_memmove.is_resolved()) {
     return raw_move(to, from, bytes);
   }

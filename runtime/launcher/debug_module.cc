@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 namespace penumbra::launcher {
@@ -39,10 +40,11 @@ const char* name_of(Dwarf_Die* function) {
   return nullptr;
 }
 
-std::string absolute(const char* file, const char* folder) {
+// A source file as people and editors like it: below the folder it was compiled in, without "build/../".
+std::string readable_path(const char* file, const char* folder) {
   if (file == nullptr) return "";
-  if (file[0] == '/' || folder == nullptr) return file;
-  return std::string(folder) + '/' + file;
+  const std::filesystem::path path = folder == nullptr ? file : std::filesystem::path(folder) / file;
+  return path.lexically_normal().string();
 }
 
 const char* compilation_folder(Dwarf_Die* unit) {
@@ -166,7 +168,7 @@ void DebugModule::add_source_frames(std::uint64_t address, std::vector<Frame>& f
   const char* const folder = compilation_folder(&unit);
   Frame frame;
   if (Dwarf_Line* line = dwarf_getsrc_die(&unit, address)) {
-    frame.file = absolute(dwarf_linesrc(line, nullptr, nullptr), folder);
+    frame.file = readable_path(dwarf_linesrc(line, nullptr, nullptr), folder);
     dwarf_lineno(line, &frame.line);
   }
   std::vector<Dwarf_Die> functions;  // the real one, then what was inlined there, inwards
@@ -175,7 +177,7 @@ void DebugModule::add_source_frames(std::uint64_t address, std::vector<Frame>& f
     set_name(frame, name_of(&*function));
     frames.push_back(frame);
     frame = Frame{};
-    frame.file = absolute(call_file_of(&*function, &unit), folder);
+    frame.file = readable_path(call_file_of(&*function, &unit), folder);
     frame.line = call_line_of(&*function);
   }
   if (frames.empty() && (frame.line != 0 || !frame.file.empty())) frames.push_back(frame);

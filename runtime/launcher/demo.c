@@ -25,7 +25,7 @@ int main(void) {
   /* Reads what has been given back. */
   char copy[8];
   memcpy(copy, greeting.text, sizeof copy);
-  printf("%.8s\n", copy);
+  printf("%zu bytes copied\n", sizeof copy);
   forget(&greeting);
   return 0;
 }

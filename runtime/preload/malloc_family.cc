@@ -152,7 +152,7 @@ PENUMBRA_EXPORT void* pvalloc(std::size_t bytes) {
 
 PENUMBRA_EXPORT std::size_t malloc_usable_size(void* p) {
   if (!is_ours()) return next_usable_size(p);
-  return usable_bytes(p);
+  return usable_bytes_asked(p, PENUMBRA_CALLER(), "malloc_usable_size");
 }
 
 PENUMBRA_EXPORT void* reallocarray(void* p, std::size_t count, std::size_t size) {

@@ -162,6 +162,7 @@ using namespace penumbra::preload;  // NOLINT
 
 // One name: its parameters, the arguments that hand them on when libmimalloc answers, and what we do with
 // `caller`.
+// `except` is what mimalloc.h says: clang++ wants the same.
 #define PENUMBRA_MI(result, name, parameters, arguments, except, ...) \
   PENUMBRA_EXPORT result name parameters except {                     \
     if (!is_ours()) return PENUMBRA_NEXT_OF(name) arguments;          \
@@ -493,23 +494,23 @@ PENUMBRA_MI(bool, mi_is_in_heap_region, (const void* p), (p), noexcept, {
   (void)caller;
   return is_heap_memory(p);
 })
-PENUMBRA_MI(bool, mi_check_owned, (const void* p), (p), noexcept, {
+PENUMBRA_MI(bool, mi_check_owned, (const void* p), (p), , {
   (void)caller;
   return is_heap_memory(p);
 })
-PENUMBRA_MI(bool, mi_heap_check_owned, (mi_heap_t * heap, const void* p), (heap, p), noexcept, {
+PENUMBRA_MI(bool, mi_heap_check_owned, (mi_heap_t * heap, const void* p), (heap, p), , {
   (void)heap;
   (void)caller;
   return is_heap_memory(p);
 })
-PENUMBRA_MI(bool, mi_heap_contains_block, (mi_heap_t * heap, const void* p), (heap, p), noexcept, {
+PENUMBRA_MI(bool, mi_heap_contains_block, (mi_heap_t * heap, const void* p), (heap, p), , {
   (void)heap;
   (void)caller;
   return is_heap_memory(p);
 })
 PENUMBRA_MI(bool, mi_heap_visit_blocks,
             (const mi_heap_t* heap, bool all, mi_block_visit_fun* visitor, void* arg),
-            (heap, all, visitor, arg), noexcept, {
+            (heap, all, visitor, arg), , {
               (void)heap;
               (void)caller;
               (void)all;

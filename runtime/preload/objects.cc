@@ -38,6 +38,7 @@ void raise(FaultKind kind, const void* object, const CodeContext& caller, const 
   fault.bad = fault.addr;
   fault.context = caller;
   fault.function = function;
+  const runtime::NoMallocScope no_malloc;
   raise_fault(fault);
 }
 
@@ -104,7 +105,8 @@ void check_sized_delete(void* object, std::size_t bytes, std::size_t alignment, 
   if (object == nullptr || !process_options().mismatch) return;
   const heap::ObjectInfo info = heap::inspect(object);
   // Whatever else is wrong with it is the release's to tell.
-  if (info.verdict != heap::FreeVerdict::kFreed || info.by == AllocatorName::kMalloc) return;
+  const bool is_new = info.by == AllocatorName::kNew || info.by == AllocatorName::kNewArray;
+  if (info.verdict != heap::FreeVerdict::kFreed || !is_new) return;
   const bool wrong_size = bytes != ~std::size_t{0} && bytes != info.bytes;
   const bool wrong_alignment = std::max(alignment, std::size_t{16}) != info.alignment;
   if (wrong_size || wrong_alignment) {
@@ -118,6 +120,19 @@ std::size_t usable_bytes(const void* object) {
   if (bootstrap_owns(object)) return bootstrap_bytes(object);
   const std::size_t bytes = heap::requested_bytes(object);
   return bytes == ~std::size_t{0} ? 0 : bytes;
+}
+
+std::size_t usable_bytes_asked(const void* object, const CodeContext& caller, const char* function) {
+  const std::size_t bytes = usable_bytes(object);
+  if (bytes != 0 || object == nullptr || heap::inspect(object).verdict != heap::FreeVerdict::kDoubleFree) return bytes;
+  Fault fault;
+  fault.addr = AppAddr(object);
+  fault.bad = fault.addr;
+  fault.size = 1;
+  fault.context = caller;
+  fault.function = function;
+  raise_fault(fault);
+  return 0;
 }
 
 void* resize(void* object, const Request& request, OnZero on_zero, const CodeContext& caller,

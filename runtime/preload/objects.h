@@ -49,6 +49,8 @@ void check_sized_delete(void* object, std::size_t bytes, std::size_t alignment, 
                         const char* function);
 // Bytes that the program may use: as requested. 0 where no live object of ours begins.
 std::size_t usable_bytes(const void* object);
+// The same for a program that asks; reports the question if the object is freed (KASAN: ksize() of a freed object).
+std::size_t usable_bytes_asked(const void* object, const CodeContext& caller, const char* function);
 
 enum class OnZero : std::uint8_t {
   kFree,

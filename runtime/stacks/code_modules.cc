@@ -12,6 +12,9 @@
 // Since glibc 2.35. Where it is missing no module is ever found, and stacks are followed by frame pointers only.
 #pragma weak _dl_find_object
 
+// Lies in the loader itself, unlike _dl_find_object and dlclose, which libc.so exports.
+extern "C" __attribute__((weak)) void* __tls_get_addr(void*);
+
 namespace penumbra::stacks {
 namespace {
 
@@ -104,12 +107,12 @@ ByteRange segment_around(const dl_find_object& found, const std::uint8_t* inside
   return {};
 }
 
-// The loader is whatever module _dl_find_object itself lies in.
-void learn_loader() {
+bool learn_loader() {
   dl_find_object found;
-  if (&_dl_find_object == nullptr || !ask_loader(reinterpret_cast<std::uintptr_t>(&_dl_find_object), found)) return;
+  if (&__tls_get_addr == nullptr || !ask_loader(reinterpret_cast<std::uintptr_t>(&__tls_get_addr), found)) return false;
   g_loader_start.store(reinterpret_cast<std::uintptr_t>(found.dlfo_map_start), std::memory_order_relaxed);
   g_loader_end.store(reinterpret_cast<std::uintptr_t>(found.dlfo_map_end), std::memory_order_release);
+  return true;
 }
 
 }  // namespace
@@ -129,8 +132,9 @@ bool find_module(std::uintptr_t pc, CodeModule& module) {
   return true;
 }
 
+bool is_loader_known() { return g_loader_end.load(std::memory_order_acquire) != 0 || learn_loader(); }
+
 bool is_loader_code(std::uintptr_t pc) {
-  if (g_loader_end.load(std::memory_order_acquire) == 0) learn_loader();
   return pc >= g_loader_start.load(std::memory_order_relaxed) && pc < g_loader_end.load(std::memory_order_relaxed);
 }
 

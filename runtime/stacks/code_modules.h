@@ -10,8 +10,8 @@
 // *after* the unmapping, through our own free(); and a later module can only be mapped after that, since the loader's
 // lock is held throughout. So it is enough that record() revalidates when its caller is the loader, before it looks at
 // the cache: at that time the closed module is gone and no other is in its place. No dlclose hook is needed, and libc's
-// own unseen closing (iconv, NSS) is noticed too. Where free() is not ours (heap=0) nobody tells, and record() reads no
-// cache. unwind() never does: reports are rare, and right whatever happened before.
+// own unseen closing (iconv, NSS) is noticed too. Where free() is not ours (heap=0) or the loader cannot be found, nobody
+// tells, and record() reads no cache. unwind() never does: reports are rare, and right whatever happened before.
 //
 // Left to the program: tables are read where _dl_find_object said they are, so a walk over a return address into a
 // module that another thread unmaps at that moment may fault. Only running code of a module that is being closed, or a
@@ -42,7 +42,9 @@ struct CodeModule {
 // False where no module of the loader's covers the pc, or the module has no unwind tables.
 bool find_module(std::uintptr_t pc, CodeModule& module);
 
-// Whether the loader's own code covers the pc.
+// Whether it is known where the loader's own code lies; finds out when asked first.
+bool is_loader_known();
+// Whether the loader's own code covers the pc. False while that is not known.
 bool is_loader_code(std::uintptr_t pc);
 
 // Drops cached rules if any module they came from is gone. About 15 ns per module in the table.

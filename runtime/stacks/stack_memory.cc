@@ -1,5 +1,7 @@
 #include "runtime/stacks/stack_memory.h"
 
+#include <atomic>
+
 #include "runtime/base/config.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/raw_memory.h"
@@ -103,15 +105,13 @@ void look_up_own_stack() {
   if (os::gettid() == os::getpid()) return;
   std::uintptr_t low;
   std::uintptr_t high;
-  if (MapsReader(block - 1).find(low, high)) note_thread_stack(low, block);
+  if (!MapsReader(block - 1).find(low, high)) return;
+  t_own.low = low;
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // a handler in between sees an empty range
+  t_own.high = block;
 }
 
 }  // namespace
-
-void note_thread_stack(std::uintptr_t low, std::uintptr_t high) {
-  t_own.high = high;
-  t_own.low = low;
-}
 
 bool StackMemory::is_page_readable(std::uintptr_t address) {
   const std::uintptr_t page = round_down(address, kPageSize);

@@ -41,8 +41,4 @@ class StackMemory {
   std::uintptr_t probed_page_ = 1;  // the page that was found readable last; 1 is no page
 };
 
-// The calling thread's stack, when whoever starts threads knows it; otherwise it is found by itself after some walks.
-// Call it on the thread itself, before the program's code runs there. `low` is the lowest usable byte.
-void note_thread_stack(std::uintptr_t low, std::uintptr_t high);
-
 }  // namespace penumbra::stacks

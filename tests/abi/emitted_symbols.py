@@ -6,7 +6,6 @@ compiler emits, and asks nm. Fails on a missing name, a corpus file that does no
 
 usage: emitted_symbols.py LIBPENUMBRA
 """
-import itertools
 import pathlib
 import re
 import shutil
@@ -17,71 +16,82 @@ import tempfile
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 NAME = re.compile(r"\bU (__(?:asan|sanitizer|hwasan|sancov)_\w+)")
 
+GCC_INLINE = ["-fasan-shadow-offset=0x7fff8000", "--param=asan-instrumentation-with-call-threshold=10000"]
+GCC_OUTLINE = ["--param=asan-instrumentation-with-call-threshold=0"]
+GCC_STACK = ["--param=asan-stack=1", "--param=asan-globals=1", "--param=asan-instrument-allocas=1",
+             "-fsanitize-address-use-after-scope"]
 GCC_ROWS = {
     "bare": [],
-    "inline": ["-fasan-shadow-offset=0x7fff8000", "--param", "asan-instrumentation-with-call-threshold=10000"],
-    "outline": ["--param", "asan-instrumentation-with-call-threshold=0"],
-}
-GCC_EXTRAS = {
-    "": [],
-    "stack": ["--param", "asan-stack=1", "--param", "asan-globals=1", "--param", "asan-instrument-allocas=1",
-              "-fsanitize-address-use-after-scope"],
-    "use-after-return": ["--param", "asan-stack=1", "--param", "asan-use-after-return=1"],
-    "no-recover": ["-fno-sanitize-recover=kernel-address", "--param", "asan-stack=1"],
+    "bare, stack": GCC_STACK,
+    "inline": GCC_INLINE,
+    "inline, stack": GCC_INLINE + GCC_STACK,
+    "outline, stack": GCC_OUTLINE + GCC_STACK,
+    "inline, use after return": GCC_INLINE + GCC_STACK + ["--param=asan-use-after-return=1"],
+    "inline, no recovery": GCC_INLINE + GCC_STACK + ["-fno-sanitize-recover=kernel-address"],
+    "outline, no recovery": GCC_OUTLINE + GCC_STACK + ["-fno-sanitize-recover=kernel-address"],
     "pairs": ["-fsanitize=pointer-compare,pointer-subtract"],
 }
+
+
+def llvm(*options):
+    return [word for option in options for word in ("-mllvm", option)]
+
+
+CLANG_INLINE = ["-asan-instrumentation-with-call-threshold=10000", "-asan-mapping-offset=0x7fff8000"]
+CLANG_OUTLINE = ["-asan-instrumentation-with-call-threshold=0"]
+CLANG_SCOPE = ["-asan-use-after-scope=1", "-asan-instrument-dynamic-allocas=1"]
 CLANG_ROWS = {
     "bare": [],
-    "inline": ["-mllvm", "-asan-instrumentation-with-call-threshold=10000", "-mllvm", "-asan-mapping-offset=0x7fff8000"],
-    "outline": ["-mllvm", "-asan-instrumentation-with-call-threshold=0"],
+    "inline": llvm(*CLANG_INLINE),
+    "outline": llvm(*CLANG_OUTLINE),
+    "inline, scope": llvm(*CLANG_INLINE, *CLANG_SCOPE),
+    "outline, scope": llvm(*CLANG_OUTLINE, *CLANG_SCOPE),
+    "outline, nothing else": llvm(*CLANG_OUTLINE, "-asan-stack=0", "-asan-globals=0"),
+    "set-shadow": llvm(*CLANG_SCOPE, "-asan-max-inline-poisoning-size=0"),
+    "dynamic base": llvm("-asan-force-dynamic-shadow=1"),
+    "use after return": llvm("-asan-use-after-return=runtime"),
+    "use after return, always": llvm("-asan-use-after-return=always"),
+    "pairs": llvm("-asan-detect-invalid-pointer-pair=1"),
+    "mem prefix": llvm("-asan-kernel-mem-intrinsic-prefix=1"),  # clang 15 and later
 }
-CLANG_EXTRAS = {
-    "": [],
-    "off": ["-mllvm", "-asan-stack=0", "-mllvm", "-asan-globals=0"],
-    "scope": ["-mllvm", "-asan-use-after-scope=1", "-mllvm", "-asan-instrument-dynamic-allocas=1"],
-    "set-shadow": ["-mllvm", "-asan-use-after-scope=1", "-mllvm", "-asan-max-inline-poisoning-size=0"],
-    "dynamic": ["-mllvm", "-asan-force-dynamic-shadow=1"],
-    "use-after-return": ["-mllvm", "-asan-use-after-return=runtime"],
-    "use-after-return-always": ["-mllvm", "-asan-use-after-return=always"],
-    "pairs": ["-mllvm", "-asan-detect-invalid-pointer-pair=1"],
-    "mem-prefix": ["-mllvm", "-asan-kernel-mem-intrinsic-prefix=1"],  # clang 15 and later
-}
-COMPILERS = [("gcc-12", "g++-12", GCC_ROWS, GCC_EXTRAS), ("gcc", "g++", GCC_ROWS, GCC_EXTRAS),
-             ("clang-14", "clang++-14", CLANG_ROWS, CLANG_EXTRAS), ("clang-19", "clang++-19", CLANG_ROWS, CLANG_EXTRAS)]
+COMPILERS = [("gcc", "g++", GCC_ROWS), ("clang-14", "clang++-14", CLANG_ROWS), ("clang-19", "clang++-19", CLANG_ROWS)]
 
 
 def run(*command):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def referenced(compiler, source, flags, directory):
-    output = pathlib.Path(directory) / "out.o"
-    done = run(compiler, "-c", "-O2", "-w", "-fPIC", "-fsanitize=kernel-address", *flags, str(source), "-o", str(output))
+def referenced(compiler, sources, flags, directory):
+    """Names that any of the sources refers to, or None and what the compiler said."""
+    done = subprocess.run([compiler, "-c", "-O1", "-w", "-fPIC", "-fsanitize=kernel-address", *flags, *sources],
+                          cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return None, done.stderr
-    return set(NAME.findall(run("nm", "-u", str(output)).stdout)), ""
+    objects = [str(path) for path in pathlib.Path(directory).glob("*.o")]
+    return set(NAME.findall(run("nm", "-u", *objects).stdout)), ""
 
 
 def main():
     exported = set(re.findall(r" [TDBVWi] (\w+)", run("nm", "-D", "--defined-only", sys.argv[1]).stdout))
+    languages = [sorted(map(str, CORPUS.glob("*.c"))), sorted(map(str, CORPUS.glob("*.cc")))]
     seen, failures, compiled, used = set(), [], 0, []
-    with tempfile.TemporaryDirectory() as directory:
-        for c, cxx, rows, extras in COMPILERS:
-            if shutil.which(c) is None or shutil.which(cxx) is None or (c == "gcc" and "gcc-12" in used):
-                continue
-            used.append(c)
-            for (row, base), (extra, more) in itertools.product(rows.items(), extras.items()):
-                if extra == "mem-prefix" and c == "clang-14":
-                    continue  # it does not know the option
-                for source in sorted(CORPUS.glob("*.c")) + sorted(CORPUS.glob("*.cc")):
-                    names, error = referenced(cxx if source.suffix == ".cc" else c, source, base + more, directory)
-                    if names is None:
-                        failures.append(f"{c} {row} {extra} {source.name} does not compile:\n{error}")
-                        continue
-                    compiled += 1
-                    seen |= names
-                    for name in sorted(names - exported):
-                        failures.append(f"{name} is not exported (needed by {c} {row} {extra} {source.name})")
+    for *compilers, rows in COMPILERS:
+        if None in map(shutil.which, compilers):
+            continue
+        used.append(compilers[0])
+        for row, flags in rows.items():
+            if row == "mem prefix" and compilers[0] == "clang-14":
+                continue  # it does not know the option
+            for compiler, sources in zip(compilers, languages):
+                with tempfile.TemporaryDirectory() as directory:
+                    names, error = referenced(compiler, sources, flags, directory)
+                if names is None:
+                    failures.append(f"{compiler} {row} does not compile:\n{error}")
+                    continue
+                compiled += len(sources)
+                seen |= names
+                for name in sorted(names - exported):
+                    failures.append(f"{name} is not exported (needed by {compiler} {row})")
     print(f"{compiled} objects by {', '.join(used)}; {len(seen)} names")
     for failure in failures:
         print(failure)

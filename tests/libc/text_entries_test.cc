@@ -142,7 +142,7 @@ TEST_F(TextEntries, SizeZeroTouchesNothingAnywhere) {
     memcpy(p, p, 0);
     memcpy(out, p, 0);
     memmove(p, out, 0);
-    memset(p, 1, 0);
+    memset(p, 1, (0));
     EXPECT_EQ(memcmp(p, out, 0), 0);
     EXPECT_EQ(memchr(p, 1, 0), nullptr);
     EXPECT_EQ(memrchr(p, 1, 0), nullptr);

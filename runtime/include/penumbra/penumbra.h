@@ -55,7 +55,59 @@ void penumbra_vfree_atomic(const void *area);
 
 /* ---- Mappings, per-CPU areas, deferred frees ------------------------------------------------------------------ */
 
-/* (vmap, vm_map_ram, per-CPU areas and kvfree_rcu are declared here.) */
+/* A page that can be mapped at more than one address; a handle, not its memory. Pages are shared with forked children,
+ * as MAP_SHARED memory is. */
+typedef struct penumbra_page penumbra_page;
+
+/* 2^order adjacent pages, contents undefined, page aligned. The handle of each is had by penumbra_virt_to_page(). NULL with EINVAL for an order above 8, with ENOMEM
+ * (or what the kernel said) when they cannot be had. */
+penumbra_page *penumbra_alloc_pages(unsigned order);
+static inline penumbra_page *penumbra_alloc_page(void) { return penumbra_alloc_pages(0); }
+
+/* Frees what penumbra_alloc_pages(order) gave; another handle or order, or a second time, is reported, and nothing is
+ * freed. NULL is allowed. Mappings of the pages are the caller's to end. */
+void penumbra_free_pages(penumbra_page *page, unsigned order);
+static inline void penumbra_free_page(penumbra_page *page) { penumbra_free_pages(page, 0); }
+
+/* Where a page's memory is mapped as long as it is allocated; NULL for a handle that is not. */
+void *penumbra_page_address(const penumbra_page *page);
+/* The reverse, for an address inside a page's own mapping (not one of penumbra_vmap's); NULL for any other. */
+penumbra_page *penumbra_virt_to_page(const void *address);
+
+/* Maps pages[0..count) at adjacent addresses, in the order given, with a guard page behind. NULL with EINVAL for count 0
+ * or a handle that is none, with ENOMEM when it cannot be had. */
+void *penumbra_vmap(penumbra_page *const *pages, unsigned count);
+/* Ends such a mapping by its first address; the pages stay. Anything else is reported. NULL is allowed. */
+void penumbra_vunmap(const void *mapping);
+
+/* The same for short-lived mappings: cheaper for up to 64 pages, without a guard page of their own (what lies behind is
+ * inaccessible to checks). Ended by penumbra_vm_unmap_ram with the same count. */
+void *penumbra_vm_map_ram(penumbra_page *const *pages, unsigned count);
+void penumbra_vm_unmap_ram(const void *mapping, unsigned count);
+
+/* An object of `size` bytes (1 to 32768) for each CPU that may ever run, all bytes 0, aligned to `alignment`, a power of
+ * two up to the page size. Returns the object of CPU 0. NULL with EINVAL or ENOMEM. */
+void *penumbra_alloc_percpu(size_t size, size_t alignment);
+/* Frees an object by what penumbra_alloc_percpu returned. Anything else is reported. NULL is allowed. */
+void penumbra_free_percpu(void *object);
+/* How many CPUs there are, and the object of one of them, of the one that runs the caller: that may be another one by
+ * the time it is used. Valid for addresses inside an object too. */
+unsigned penumbra_percpu_cpus(void);
+void *penumbra_per_cpu_ptr(void *object, unsigned cpu);
+void *penumbra_this_cpu_ptr(void *object);
+
+/* The program's RCU, for penumbra_kvfree_rcu: liburcu's through <penumbra/penumbra-urcu.h>, or any other. call_rcu calls
+ * function(head) once all readers of now are gone, never before it returns; synchronize_rcu returns once they are gone.
+ * Both NULL takes the provider back. 0, or EINVAL for one of two. */
+int penumbra_set_rcu(void (*call_rcu)(void *head, void (*function)(void *head)), void (*synchronize_rcu)(void));
+
+/* Frees an area of penumbra_vmalloc's, or a heap object (malloc and its relatives), after a grace period of that RCU. 0,
+ * ENOSYS without a provider, EINVAL for what is no live object (reported). NULL is allowed.
+ *
+ * With a head: `head` lies inside the object, takes what the provider calls a head (liburcu: struct rcu_head), and the
+ * call never waits. Without one it may wait for a grace period when memory is short: not inside a reader's section. */
+int penumbra_kvfree_rcu(void *object);
+int penumbra_kvfree_rcu_head(void *object, void *head);
 
 /* ---- Statistics ----------------------------------------------------------------------------------------------- */
 

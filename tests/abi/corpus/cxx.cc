@@ -1,10 +1,13 @@
-// C++: exceptions, dynamic initialisation, virtual calls, new and delete, captures, temporaries. Few headers, because
-// every row of flags compiles them again.
-#include <stdexcept>
-#include <string>
-#include <vector>
-
+// C++: exceptions, dynamic initialisation, virtual calls, new and delete, captures, temporaries. No headers, because
+// every row of flags compiles this again.
 #include "all.h"
+
+struct Error {
+  explicit Error(int c) : code(c) {}
+  Error(const Error& other) : code(other.code) {}
+  virtual ~Error() { escape(this); }
+  int code;
+};
 
 struct Base {
   virtual ~Base() = default;
@@ -17,41 +20,56 @@ struct Derived final : Base {
   int b[3] = {};
 };
 
-std::string dynamic = "a string that is too long for the small buffer";
-static std::vector<int> table(3, 4);
+struct Text {
+  Text(const char* t, int n) : text(t), length(n) { escape(this); }
+  ~Text() { escape(this); }
+  const char* text;
+  int length;
+  char small[16];
+};
+
+Text dynamic("a text that a constructor makes", 31);
+static Text table[3] = {{"a", 1}, {"b", 2}, {"c", 3}};
 Base* make(int n) { return n ? new Derived[static_cast<unsigned>(n)] : new Base; }
-thread_local std::vector<int> per_thread(10);
+void drop(Base* p) { delete p; }
+thread_local Text per_thread("t", 1);
 
 int throws(int n) {
   int local[10];
   escape(local);
-  if (n > 3) throw std::runtime_error("n");
+  if (n > 3) throw Error(n);
   return local[n];
 }
 
 int catches(int n) {
-  std::string guard(static_cast<unsigned>(n), 'x');
+  Text guard("x", n);
   char buffer[50];
   try {
     escape(buffer);
     return throws(n);
-  } catch (const std::exception& e) {
-    return e.what()[0] + buffer[n];
+  } catch (const Error& e) {
+    return e.code + buffer[n];
   } catch (...) {
     throw;
   }
 }
 
-int lambdas(std::vector<int>& v, int n) {
+int captures(int* v, int n) {
   int array[6] = {n};
   auto f = [&array, &v, n](int i) { return array[i] + v[1] + n; };
-  const std::string& longer = std::string("temporary ") + dynamic;
-  return f(n) + static_cast<int>(longer.size()) + table[1] + per_thread[1];
+  const Text& longer = Text("temporary", n);
+  return f(n) + longer.length + table[1].length + per_thread.length;
 }
 
 template <class T>
 struct Inline {
-  static inline std::vector<T> shared{T{}, T{}};
+  static inline Text shared{"inline", sizeof(T)};
 };
 
-int uses_inline() { return Inline<int>::shared[1]; }
+int uses_inline() { return Inline<int>::shared.length; }
+
+void ends(int n) {
+  int local[4];
+  escape(local);
+  if (local[n]) never_returns();
+}

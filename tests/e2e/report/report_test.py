@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reports of real programs under the preload: report_test.py ROOT LIBRARY BUGS BUGS_STRIPPED ENDS FAULTS PLUGIN
+"""Reports of real programs under the preload: report_test.py ROOT LIBRARY BUGS BUGS_STRIPPED ENDS FAULTS REGIONS PLUGIN
 
 The programs beside this file have one bug a mode. What a report must say is written down here once, and the report is
 read again as syzkaller and ClusterFuzz read it (consumers.py).
@@ -16,8 +16,9 @@ import time
 import unittest
 
 sys.dont_write_bytecode = True
-ROOT, LIBRARY, BUGS, STRIPPED, ENDS, FAULTS, PLUGIN = (pathlib.Path(word).resolve() for word in sys.argv[1:8])
-del sys.argv[1:8]
+ROOT, LIBRARY, BUGS, STRIPPED, ENDS, FAULTS, REGIONS, PLUGIN = (
+    pathlib.Path(word).resolve() for word in sys.argv[1:9])
+del sys.argv[1:9]
 sys.path.insert(0, str(ROOT / "tests/support"))
 sys.path.insert(0, str(ROOT / "tests/e2e/report"))
 
@@ -197,6 +198,46 @@ class Consumers(ReportCase):
         for function, offset, size, module in frames[:2]:
             self.assertTrue(0 < offset <= size, function)
             self.assertEqual(module, "report_bugs")
+
+
+class Regions(ReportCase):
+    """What the kernel calls vmalloc-out-of-bounds has three names here, also where only the processor noticed."""
+
+    MADE = r"^Allocated by task \d+:\n(?:.*\n)*?.* make_area\+.*\S*regions\.c:\d+\n"
+    DROPPED = r"^Freed by task \d+:\n(?:.*\n)*?.* drop_area\+.*\S*regions\.c:\d+\n"
+    REGION = r"^The buggy address belongs to a (freed )?2-page vmalloc region starting at 0x[0-9a-f]+ allocated at \S+ \[\S+\]\n"
+
+    def test_past_the_requested_bytes(self):
+        done = run(REGIONS, "tail")
+        self.assertEqual(done.returncode, 99)
+        self.assert_lines(self.one_report(done), r"\ABUG: KASAN: vmalloc-out-of-bounds in main\+.*\nWrite of size 5 at",
+                          self.MADE, self.REGION, r"located 0 bytes to the right of\n allocated 5000-byte region",
+                          r"^Memory state around the buggy address:\n" + ROWS)
+
+    def test_in_the_guard(self):
+        done = run(REGIONS, "guard")
+        self.assertEqual(done.returncode, -11)
+        self.assert_lines(self.one_report(done), r"\ABUG: KASAN: vmalloc-guard in read_byte\+.*\nRead at addr", self.MADE,
+                          self.REGION, r"located 3292 bytes to the right of\n allocated 5000-byte region")
+
+    def test_after_it_was_freed(self):
+        done = run(REGIONS, "freed")
+        self.assertEqual(done.returncode, 99)
+        self.assert_lines(self.one_report(done), r"\ABUG: KASAN: vmalloc-use-after-free in main\+", self.MADE, self.DROPPED,
+                          self.REGION, r"located 0 bytes inside of\n freed 5000-byte region")
+
+    def test_after_it_was_purged(self):
+        done = run(REGIONS, "purged", options="retain=0")
+        self.assertEqual(done.returncode, -11)
+        self.assert_lines(self.one_report(done), r"\ABUG: KASAN: vmalloc-use-after-free in read_byte\+", self.MADE,
+                          self.DROPPED, self.REGION, r"located 10 bytes inside of\n freed 5000-byte region")
+
+    def test_bad_frees(self):
+        for mode, word in (("double_free", "double-free"), ("interior_free", "invalid-free"), ("foreign_free", "invalid-free")):
+            with self.subTest(mode):
+                done = run(REGIONS, mode)
+                self.assertEqual(done.returncode, 99)
+                self.assert_lines(self.one_report(done), r"\ABUG: KASAN: " + word + r" in drop_area\+.*\nFree of addr")
 
 
 class HardPlaces(ReportCase):

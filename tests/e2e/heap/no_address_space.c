@@ -1,0 +1,26 @@
+// No room for the shadow (here: a limit on address space, set before exec): one line, and the program runs with the C
+// library's heap.
+//
+// EXPECT: ^penumbra: cannot reserve the shadow .*heap and libc checks are off$
+// NEVER: BUG
+// STDOUT: glibc: 40 of 33
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+int main(int argc, char** argv) {
+  if (argc == 1) {
+    const struct rlimit limit = {(rlim_t)4 << 30, (rlim_t)4 << 30};
+    // The limit is the next process's: in this one the shadow is there already.
+    if (setrlimit(RLIMIT_AS, &limit) != 0) return 2;
+    char* const again[] = {argv[0], "again", NULL};
+    execv("/proc/self/exe", again);
+    return 3;
+  }
+  void* p = malloc(33);
+  printf("glibc: %zu of 33\n", malloc_usable_size(p));
+  free(p);
+  return 0;
+}

@@ -104,7 +104,7 @@ std::uint32_t RegionAllocator<Shadow>::collect_locked() {
   // Pools may hold what one pass brings beside as much that is left from earlier ones.
   const std::uint64_t pool_limit = 2 * threshold_pages_;
   std::uint64_t pooled = 0;
-  for (unsigned n = 0; n < node_count_; ++n) pooled += nodes_[n].pooled_pages;
+  for (unsigned n = 0; n < node_count_; ++n) pooled += nodes_[n].pooled_pages.value();
   while (cursor_.node <= node_count_ && count < chunk_areas_ && pages < kChunkPages) {
     Node& node = nodes_[cursor_.node];
     if (cursor_.phase == Phase::kZones) {
@@ -141,7 +141,7 @@ std::uint32_t RegionAllocator<Shadow>::collect_locked() {
       if (decay) {
         h = node.pop_oldest_pooled(records_, cursor_.size);
       } else {
-        h = node.lazy.pop(records_);
+        h = node.pop_lazy(records_);
       }
       if (h == kNoHandle) {
         cursor_.quota = 0;
@@ -150,7 +150,6 @@ std::uint32_t RegionAllocator<Shadow>::collect_locked() {
       Record& r = records_[h];
       r.state.store(RecordState::kPurging, std::memory_order_relaxed);
       if (!decay) {
-        node.lazy_bytes -= r.area.requested;
         waiting_.fetch_sub(r.area.span_pages, std::memory_order_relaxed);
       }
       const bool pools = !decay && !cursor_.full && cursor_.node < node_count_ && pooled + r.pages <= pool_limit;
@@ -171,7 +170,7 @@ std::uint32_t RegionAllocator<Shadow>::collect_locked() {
 template <class Shadow>
 std::uint64_t RegionAllocator<Shadow>::retained_pages() const {
   std::uint64_t pages = 0;
-  for (unsigned n = 0; n < node_count_; ++n) pages += nodes_[n].retained_pages;
+  for (unsigned n = 0; n < node_count_; ++n) pages += nodes_[n].retained_pages.value();
   return pages;
 }
 
@@ -287,8 +286,7 @@ void RegionAllocator<Shadow>::settle_locked(Handle h) {
   if ((r.flags & Record::kClosed) == 0) {
     LockGuard guard(node.lock);
     r.state.store(RecordState::kFreed, std::memory_order_relaxed);
-    node.lazy_bytes += r.area.requested;
-    node.lazy.push(records_, h);
+    node.push_lazy(records_, h);
     node.waiting_unreported += r.area.span_pages;
     return;
   }
@@ -323,13 +321,13 @@ bool RegionAllocator<Shadow>::return_zone_locked(unsigned number) {
     }
     node.free.carve(page, kZonePages, node.unused);
     h = node.unused.pop(records_);
-    --node.zones;
+    node.zones.sub(1);
   }
   const bool closed = guards_.close_zone(address_of(page), kZoneSize);
   if (closed) shadow_.unpin(address_of(page), kZoneSize);
   Node& owner = closed ? global() : node;
   LockGuard guard(owner.lock);
-  if (!closed) ++node.zones;
+  if (!closed) node.zones.add(1);
   owner.free.insert(h, page, kZonePages, owner.unused);
   return closed;
 }

@@ -78,8 +78,8 @@ Handle RegionAllocator<Shadow>::allocate_small(const Request& request, std::uint
   }
   Record& r = records_[h];
   r.state.store(RecordState::kOpening, std::memory_order_relaxed);
-  ++node.live_areas;
-  node.live_bytes += request.bytes;
+  node.live_areas.add(1);
+  node.live_bytes.add(request.bytes);
   const Handle next = r.next;
   node.lock.unlock();
   // Pools are walked through: by the time the next of this size is asked for, its shadow has arrived.
@@ -152,8 +152,8 @@ Handle RegionAllocator<Shadow>::allocate_fresh(const Request& request, std::uint
   const bool opened = open_area(r, begin, pages);
   Node& node = nodes_[r.node];
   node.lock.lock();
-  ++node.live_areas;
-  node.live_bytes += request.bytes;
+  node.live_areas.add(1);
+  node.live_bytes.add(request.bytes);
   node.lock.unlock();
   if (!opened) [[unlikely]] {
     // Part of it may be open. It ends as any freed area does: poisoned, then closed by a purge.
@@ -217,7 +217,7 @@ void RegionAllocator<Shadow>::give_back(Record& r, Handle h) {
 template <class Shadow>
 bool RegionAllocator<Shadow>::add_zones(unsigned number) {
   // Half of what the node has already, so that small programs open (and at fork copy) little.
-  const std::uint32_t step = std::clamp<std::uint32_t>(nodes_[number].zones / 2, 1, kMaxZoneStep);
+  const std::uint32_t step = std::clamp<std::uint32_t>(static_cast<std::uint32_t>(nodes_[number].zones.value() / 2), 1, kMaxZoneStep);
   return add_zone_run(number, step) || (step > 1 && add_zone_run(number, 1));
 }
 
@@ -242,7 +242,7 @@ bool RegionAllocator<Shadow>::add_zone_run(unsigned number, std::uint32_t zones)
   for (std::uint32_t z = 0; z < zones; ++z) index_.set_by_page((page >> kZonePagesShift) + z);
   Node& node = nodes_[number];
   LockGuard guard(node.lock);
-  node.zones += zones;
+  node.zones.add(zones);
   node.free.insert(h, page, pages, node.unused);
   zones_in_hand_.fetch_sub(1, std::memory_order_relaxed);
   return true;
@@ -282,8 +282,8 @@ Handle RegionAllocator<Shadow>::allocate_large(const Request& request, std::uint
   }
   {
     LockGuard guard(global().lock);
-    ++global().live_areas;
-    global().live_bytes += request.bytes;
+    global().live_areas.add(1);
+    global().live_bytes.add(request.bytes);
   }
   publish(r, request);
   return h;

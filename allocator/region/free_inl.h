@@ -107,10 +107,9 @@ void RegionAllocator<Shadow>::retire(Record& r, Handle h) {
   Node& node = nodes_[r.node];
   std::uint32_t unreported = 0;
   node.lock.lock();
-  --node.live_areas;
-  node.live_bytes -= r.area.requested;
-  node.lazy_bytes += r.area.requested;
-  node.lazy.push(records_, h);
+  node.live_areas.sub(1);
+  node.live_bytes.sub(r.area.requested);
+  node.push_lazy(records_, h);
   node.waiting_unreported += r.area.span_pages;
   if (node.waiting_unreported >= report_step_) {
     unreported = node.waiting_unreported;
@@ -210,7 +209,7 @@ ResizeVerdict RegionAllocator<Shadow>::resize(AppAddr begin, std::size_t bytes, 
     r.area.allocated_by = this_thread_id();
     Node& node = nodes_[r.node];
     LockGuard guard(node.lock);
-    node.live_bytes += bytes - old;
+    node.live_bytes.add(bytes - old);
   }
   r.state.store(RecordState::kLive, std::memory_order_release);
   return fits ? ResizeVerdict::kResized : ResizeVerdict::kMustMove;

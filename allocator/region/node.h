@@ -7,6 +7,7 @@
 // zone: nomalloc
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -18,6 +19,17 @@ namespace penumbra::region {
 
 // Largest area kept in a pool and carved from a zone, as the kernel's MAX_VA_SIZE_PAGES: 1 MiB, or 32 units.
 inline constexpr std::uint32_t kMaxPooledPages = 256;
+
+// A number that only the holder of the node's lock changes and anybody may read, perhaps a moment late.
+class LockedCount {
+ public:
+  std::uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+  void add(std::uint64_t n) { value_.store(value() + n, std::memory_order_relaxed); }
+  void sub(std::uint64_t n) { value_.store(value() - n, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> value_{0};
+};
 
 // Purged areas of one size. Requests take the newest, whose shadow and records are warm; passes thin it from the
 // oldest. What is reused has been through the lazy list either way.
@@ -46,15 +58,16 @@ struct Pool {
 
 struct alignas(128) Node {
   Mutex lock;
-  std::uint32_t zones = 0;
   std::uint32_t waiting_unreported = 0;  // freed pages not yet added to the allocator's count
-  std::uint64_t live_areas = 0;
-  std::uint64_t live_bytes = 0;
+  LockedCount zones;
+  LockedCount live_areas;
+  LockedCount live_bytes;
   RecordList lazy;
-  std::uint64_t lazy_bytes = 0;
-  std::uint64_t pooled_pages = 0;
-  std::uint64_t retained_areas = 0;  // pooled with their memory
-  std::uint64_t retained_pages = 0;
+  LockedCount lazy_areas;
+  LockedCount lazy_bytes;
+  LockedCount pooled_pages;
+  LockedCount retained_areas;  // pooled with their memory
+  LockedCount retained_pages;
   FreeTree free;
   RecordCache unused;
   Pool pools[kMaxPooledPages + 1];
@@ -83,22 +96,37 @@ struct alignas(128) Node {
 
   void push_pooled(const RecordTable& records, Handle h) {
     const Record& r = records[h];
-    pooled_pages += r.pages;
+    pooled_pages.add(r.pages);
     if ((r.flags & Record::kHasMemory) != 0) {
-      ++retained_areas;
-      retained_pages += r.pages;
+      retained_areas.add(1);
+      retained_pages.add(r.pages);
     }
     pools[r.pages].push(records, h);
+  }
+
+  // An area is freed, or comes back because nothing could close it.
+  void push_lazy(const RecordTable& records, Handle h) {
+    lazy.push(records, h);
+    lazy_areas.add(1);
+    lazy_bytes.add(records[h].area.requested);
+  }
+
+  Handle pop_lazy(const RecordTable& records) {
+    const Handle h = lazy.pop(records);
+    if (h == kNoHandle) return h;
+    lazy_areas.sub(1);
+    lazy_bytes.sub(records[h].area.requested);
+    return h;
   }
 
  private:
   void take_pooled(const RecordTable& records, Handle h) {
     const Record& r = records[h];
     pools[r.pages].remove(records, h);
-    pooled_pages -= r.pages;
+    pooled_pages.sub(r.pages);
     if ((r.flags & Record::kHasMemory) != 0) {
-      --retained_areas;
-      retained_pages -= r.pages;
+      retained_areas.sub(1);
+      retained_pages.sub(r.pages);
     }
   }
 };

@@ -211,12 +211,12 @@ Stats RegionAllocator<Shadow>::stats() const {
   Stats s{};
   for (unsigned n = 0; n <= node_count_; ++n) {
     const Node& node = nodes_[n];
-    s.live_areas += node.live_areas;
-    s.live_bytes += node.live_bytes;
-    s.lazy_areas += node.lazy.count;
-    s.lazy_bytes += node.lazy_bytes;
-    s.retained_areas += node.retained_areas;
-    s.retained_bytes += node.retained_pages * kPageSize;
+    s.live_areas += node.live_areas.value();
+    s.live_bytes += node.live_bytes.value();
+    s.lazy_areas += node.lazy_areas.value();
+    s.lazy_bytes += node.lazy_bytes.value();
+    s.retained_areas += node.retained_areas.value();
+    s.retained_bytes += node.retained_pages.value() * kPageSize;
   }
   s.shadow_pages = shadow_.resident();
   s.shadow_pages_dying = shadow_.dying();

@@ -192,13 +192,13 @@ void RegionAllocator<Shadow>::validate_counters() const {
   for (unsigned n = 0; n <= node_count_ && !moving; ++n) {
     const Node& node = nodes_[n];
     if (freed[n] != node.lazy.count) continue;  // claimed, not yet queued
-    PENUMBRA_CHECK_OP(node.live_areas, ==, live[n]);
-    PENUMBRA_CHECK_OP(node.live_bytes, ==, live_bytes[n]);
-    PENUMBRA_CHECK_OP(node.pooled_pages, ==, pooled[n]);
+    PENUMBRA_CHECK_OP(node.live_areas.value(), ==, live[n]);
+    PENUMBRA_CHECK_OP(node.live_bytes.value(), ==, live_bytes[n]);
+    PENUMBRA_CHECK_OP(node.pooled_pages.value(), ==, pooled[n]);
     std::uint64_t lazy_bytes = 0;
     for (Handle h = node.lazy.head; h != kNoHandle; h = records_[h].next)
       lazy_bytes += records_[h].area.requested;
-    PENUMBRA_CHECK_OP(node.lazy_bytes, ==, lazy_bytes);
+    PENUMBRA_CHECK_OP(node.lazy_bytes.value(), ==, lazy_bytes);
   }
 }
 

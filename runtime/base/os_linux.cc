@@ -244,7 +244,9 @@ unsigned current_cpu() {
   return aux & 0xfff;
 }
 
-unsigned possible_cpus() {
+namespace {
+
+unsigned ask_possible_cpus() {
   // The kernel writes "0-N" or a list; the highest number plus one is what arrays must hold.
   const Result fd = open_read("/sys/devices/system/cpu/possible");
   if (!fd.ok()) return 1;
@@ -260,6 +262,18 @@ unsigned possible_cpus() {
     }
   }
   return last + 1;
+}
+
+}  // namespace
+
+unsigned possible_cpus() {
+  static constinit std::atomic<unsigned> answer{0};
+  unsigned cpus = answer.load(std::memory_order_relaxed);
+  if (cpus == 0) {
+    cpus = ask_possible_cpus();
+    answer.store(cpus, std::memory_order_relaxed);
+  }
+  return cpus;
 }
 
 std::uint64_t monotonic_ns() {

@@ -123,7 +123,7 @@ int getpid();
 // Whether a thread of this process has this id. When sealed, as if it had.
 bool is_thread_alive(int tid);
 unsigned current_cpu();
-// CPUs that may ever run a thread (cpu_possible), at least 1.
+// CPUs that may ever run a thread (cpu_possible), at least 1. Asked once: the answer holds after chroot and seal() too.
 unsigned possible_cpus();
 std::uint64_t monotonic_ns();
 std::uint64_t thread_cpu_ns();

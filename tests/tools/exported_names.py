@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-PUBLIC = re.compile(r"(penumbra_|__asan_|__sanitizer_|__kasan_)")
+PUBLIC = re.compile(r"(penumbra_|__asan_|__lsan_|__sanitizer_|__kasan_)")
 # Libraries whose names are interposed. libgcc_s: _Unwind_*.
 INTERPOSED_LIBRARIES = ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0"]
 # Other allocators' names, which glibc lacks and some programs look for.

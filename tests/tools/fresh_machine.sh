@@ -33,7 +33,7 @@ git -C "$root" archive HEAD | tar -x -C "$folder/penumbra"
 inside() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C chroot "$folder" "$@"; }
 
 inside sh -c 'cd /penumbra && ./penumbra ls'
-inside sh -c 'cd /penumbra && ./penumbra ls >first && ls >second && diff first second && rm first second'
+inside sh -c 'cd /penumbra && ./penumbra ls -l runtime >/tmp/first && ls -l runtime >/tmp/second && diff /tmp/first /tmp/second'
 echo "fresh_machine: ./penumbra ls works from nothing"
 if [ "$want_tests" = --tests ]; then
   inside sh -c 'cd /penumbra && ./tests/run'

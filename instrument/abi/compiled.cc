@@ -78,7 +78,7 @@ bool any_names_a_check(const Imports& imports, const ElfW(Rela)* relocations, st
   return false;
 }
 
-// We refer to one such name ourselves (the program's __asan_on_error).
+// This library refers to one such name itself (the program's __asan_on_error), and its code names the offset.
 bool is_ourselves(const dl_phdr_info& module) {
   const auto here = reinterpret_cast<std::uintptr_t>(&penumbra_abi_compiled);
   for (int i = 0; i < module.dlpi_phnum; ++i) {
@@ -112,22 +112,12 @@ bool contains_shadow_offset(const dl_phdr_info& module) {
   return false;
 }
 
-// This library: it asks for hooks of the program's (__asan_on_error), which is no check, and knows the offset.
-bool is_ours(const dl_phdr_info& module) {
-  const auto here = reinterpret_cast<std::uintptr_t>(&is_ours);
-  for (int i = 0; i < module.dlpi_phnum; ++i) {
-    const ElfW(Phdr)& segment = module.dlpi_phdr[i];
-    if (segment.p_type == PT_LOAD && here - (module.dlpi_addr + segment.p_vaddr) < segment.p_memsz) return true;
-  }
-  return false;
-}
-
 int stop_at_compiled(dl_phdr_info* module, std::size_t, void*) {
-  return !is_ours(*module) && imports_checks(*module) ? 1 : 0;
+  return imports_checks(*module) ? 1 : 0;
 }
 
 int stop_at_inline(dl_phdr_info* module, std::size_t, void* path) {
-  if (is_ours(*module) || !imports_checks(*module) || !contains_shadow_offset(*module)) return 0;
+  if (!imports_checks(*module) || !contains_shadow_offset(*module)) return 0;
   *static_cast<const char**>(path) = module->dlpi_name;
   return 1;
 }

@@ -2,17 +2,18 @@
 //
 // A block is one area of 256 pages. Mappings are cut from it front to back and never reused; unmapping
 // poisons at once and leaves the memory mapped (the kernel leaves the TLB stale as long). When the last page
-// of a block is dirty, one call takes all its mappings down and the area goes back: the same trade as the
-// kernel's vmap blocks.
+// of a block is dirty, the area is freed and the purge takes all its mappings down with one call: the same
+// trade as the kernel's vmap blocks.
 //
 //     | freed | mapped | freed | mapped |  never given out  |guard|
 //     0                                 ^ next              256
 //
-// B1  the shadow of the block is accessible exactly where a mapping is live; else "freed" before next,
-// "invalid" behind. B2  length[i] is the number of pages of the mapping that begins at page i, kGone if it
-// was unmapped, else 0. B3  dirty = pages of unmapped mappings, plus what a retired block had left. A block
-// whose dirty is 256 is in nobody's
-//     hands but the one's who made it so.
+// B1  the shadow of the block is accessible exactly where a mapping is live; elsewhere it is "freed" before
+//     next, "invalid" behind.
+// B2  length[i] is the number of pages of the mapping that begins at page i, kGone if it was unmapped, else
+// 0. B3  dirty = pages of unmapped mappings, plus what a retired block had left. A block whose dirty is 256
+// is in
+//     the hands of the one who made it so, and of nobody else.
 //
 // Larger mappings are vmap areas.
 //

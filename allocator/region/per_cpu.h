@@ -10,10 +10,13 @@
 // All units live and die with their one area: a chunk that cannot be completed leaves nothing behind. (The
 // kernel takes an area for each NUMA node instead, and must unwind.)
 //
-// P1  `used` has a bit for every granule of a live object and of the redzone behind it, `start` for its first
-// granule. P2  free_granules = clear bits of `used`; the chunk is in the list of that number's highest bit.
-// P3  in each unit: accessible = the bytes of live objects; behind them "tail"; never used "invalid"; freed
-// "freed". P4  at most one chunk without an object is kept.
+// P1  `used` has a bit for every granule of a live object and of the redzone behind it, `start` for its
+//     first granule.
+// P2  free_granules = clear bits of `used`; the chunk is in the list of that number's highest bit.
+// P3  in each unit: accessible = the bytes of live objects; behind them "tail"; never used "invalid"; once
+//     used "freed".
+// P4  at most one chunk without an object is kept.
+// P5  no run of free granules is longer than `longest`: searches that fail lower it, frees reset it.
 //
 // Unlike the kernel's, objects have redzones (bugzilla 215019 asks for it), and freed granules are reused
 // late: the search goes on where the last one ended.
@@ -30,6 +33,7 @@
 #include "runtime/base/raw_memory.h"
 #include "shadow/encoding.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -96,6 +100,7 @@ class PerCpuAreas {
     Chunk* previous;
     std::uint32_t free_granules;
     std::uint32_t cursor;
+    std::uint32_t longest;
     GranuleMap<kGranules> used;
     GranuleMap<kGranules> start;
     GranuleMap<kGranules> freed;  // some object lay here once
@@ -182,6 +187,7 @@ auto PerCpuAreas<Regions>::add_chunk_locked(StackId stack) -> Chunk* {
   auto* const chunk = new (descriptor.address().template ptr<Chunk>()) Chunk{};
   chunk->begin = begin;
   chunk->free_granules = kGranules;
+  chunk->longest = kGranules;
   table_.set_owner(begin, chunk);
   ++chunks_;
   return chunk;
@@ -198,8 +204,14 @@ void PerCpuAreas<Regions>::remove_chunk_locked(Chunk* chunk) {
 // First granule of a place in the chunk, or kGranules.
 template <class Regions>
 std::size_t PerCpuAreas<Regions>::place_locked(Chunk& chunk, std::size_t granules, std::size_t alignment) {
-  const std::size_t at = chunk.used.find_clear_run(chunk.cursor, granules, alignment);
-  return at != kGranules || chunk.cursor == 0 ? at : chunk.used.find_clear_run(0, granules, alignment);
+  if (granules > chunk.longest) return kGranules;
+  std::size_t at = chunk.used.find_clear_run(chunk.cursor, granules, alignment);
+  if (at == kGranules && chunk.cursor != 0) at = chunk.used.find_clear_run(0, granules, alignment);
+  // A run of granules + alignment - 1 would have held it, wherever it begins.
+  if (at == kGranules) {
+    chunk.longest = std::min(chunk.longest, static_cast<std::uint32_t>(granules + alignment - 2));
+  }
+  return at;
 }
 
 template <class Regions>
@@ -276,6 +288,7 @@ FreeVerdict PerCpuAreas<Regions>::free(AppAddr object) {
   chunk->start.clear(at);
   chunk->freed.assign(at, granules, true);
   chunk->free_granules += static_cast<std::uint32_t>(granules);
+  chunk->longest = kGranules;
   if (chunk->free_granules < kGranules) {
     link_locked(chunk);
   } else if (empty_ == nullptr) {
@@ -308,6 +321,9 @@ void PerCpuAreas<Regions>::validate_locked() {
       for (std::size_t bit = chunk->start.next_set(0, kGranules); bit < kGranules;
            bit = chunk->start.next_set(bit + 1, kGranules)) {
         PENUMBRA_CHECK(chunk->used.test(bit));  // P1
+      }
+      if (chunk->longest < kGranules) {
+        PENUMBRA_CHECK_OP(chunk->used.find_clear_run(0, chunk->longest + 1, 1), ==, kGranules);  // P5
       }
     }
   }

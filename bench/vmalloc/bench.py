@@ -59,7 +59,7 @@ KERNEL = {
 }
 
 # Loops, repeats.
-EFFORT = {"full": (10000, 10), "quick": (2000, 4), "moment": (20, 1)}
+EFFORT = {"full": (10000, 10), "quick": (10000, 3), "moment": (20, 1)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@
 //
 // I1  at most one thread is in a report. A second one waits kReportWaitNs at most, then says one line instead.
 // I2  a fault raised by a report's own thread while it reports is one line, never a second report. A processor
-//     fault there (report_signal) abandons the report: what was composed so far is printed, and the program goes on.
+//     fault there abandons the report: what was composed so far is printed, and the program goes on.
 // I3  each faulty place, that is pc and class, is reported once unless multi_shot=1.
 //
 // zone: signal-safe

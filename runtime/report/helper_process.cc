@@ -108,7 +108,9 @@ bool open_pipes(int (&requests)[2], int (&answers)[2]) {
     close_pair(requests);
     return false;
   }
-  for (int* end : {&requests[0], &requests[1], &answers[0], &answers[1]}) *end = os::move_high(*end, kLowestOwnDescriptor);
+  for (int* end : {&requests[0], &requests[1], &answers[0], &answers[1]}) {
+    *end = os::move_high(*end, kLowestOwnDescriptor);
+  }
   if (requests[0] > 2 && answers[1] > 2) return true;
   close_pair(requests);
   close_pair(answers);

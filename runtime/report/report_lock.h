@@ -27,8 +27,8 @@ class ReportLock {
   void release();
 
   bool is_held_by(Task me) const {
-    return owner_tid_.load(std::memory_order_relaxed) == me.tid && owner_pid_.load(std::memory_order_relaxed) == me.pid &&
-           me.tid != 0;
+    return me.tid != 0 && owner_tid_.load(std::memory_order_relaxed) == me.tid &&
+           owner_pid_.load(std::memory_order_relaxed) == me.pid;
   }
   void reset_after_fork();
 

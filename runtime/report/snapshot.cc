@@ -34,7 +34,9 @@ void collect_rows(AppAddr guilty, ShadowRows& rows) {
     rows.known[row] = shadow::is_reserved() && shadow::has_shadow(begin) &&
                       shadow::has_shadow(begin + (kBytesPerRow - 1));
     if (!rows.known[row]) continue;
-    for (std::size_t i = 0; i < kGranulesPerRow; ++i) rows.bytes[row][i] = shadow_byte(begin + i * shadow::kGranuleSize);
+    for (std::size_t i = 0; i < kGranulesPerRow; ++i) {
+      rows.bytes[row][i] = shadow_byte(begin + i * shadow::kGranuleSize);
+    }
   }
 }
 

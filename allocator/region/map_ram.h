@@ -10,10 +10,10 @@
 //
 // B1  the shadow of the block is accessible exactly where a mapping is live; elsewhere it is "freed" before
 //     next, "invalid" behind.
-// B2  length[i] is the number of pages of the mapping that begins at page i, kGone if it was unmapped, else
-// 0. B3  dirty = pages of unmapped mappings, plus what a retired block had left. A block whose dirty is 256
-// is in
-//     the hands of the one who made it so, and of nobody else.
+// B2  length[i] is the number of pages of the mapping that begins at page i, kGone if it was unmapped,
+//     else 0.
+// B3  dirty = pages of unmapped mappings, plus what a retired block had left. A block whose dirty is 256
+//     is in the hands of the one who made it so, and of nobody else.
 //
 // Larger mappings are vmap areas.
 //

@@ -248,8 +248,8 @@ class CountingSubject {
     a.largest = std::max(a.largest, bytes);
     a.largest_alignment = std::max(a.largest_alignment, alignment);
     if (++requests_ > fail_after || alignment > std::size_t{1} << 30) return nullptr;
-    void* const block = std::aligned_alloc(std::max<std::size_t>(alignment, 16),
-                                           round_up(bytes, std::max<std::size_t>(alignment, 16)));
+    void* block = nullptr;
+    if (posix_memalign(&block, std::max<std::size_t>(alignment, 16), bytes) != 0) return nullptr;
     live_[block] = bytes;
     most_live = std::max(most_live, live_.size());
     return block;

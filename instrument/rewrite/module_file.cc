@@ -48,8 +48,8 @@ std::vector<std::uint8_t> module_bytes(const RewrittenModule& module, const Prog
   header.area_address = module.area_address;
   header.code_offset = kPageSize;
   header.code_bytes = module.code.size();
-  std::vector<std::uint8_t> file(kPageSize);
-  file.insert(file.end(), module.code.begin(), module.code.end());
+  std::vector<std::uint8_t> file(header.code_offset + module.code.size());
+  std::ranges::copy(module.code, file.begin() + static_cast<std::ptrdiff_t>(header.code_offset));
   header.patches = append_table(file, module.patches);
   header.checks = append_table(file, module.checks);
   header.accesses = append_table(file, module.accesses);

@@ -64,8 +64,9 @@ void rewrite_file(const std::string& file, const Wish& wish) {
   options.access.writes = !wish.no_writes;
   rewrite::Relocator relocator(program, liveness, options);
   const rewrite::RewrittenModule module = relocator.run();
-  const std::uint64_t bits = (options.checks && options.access.reads ? kModuleChecksReads : 0) |
-                             (options.checks && options.access.writes ? kModuleChecksWrites : 0);
+  std::uint64_t bits = 0;
+  if (options.checks && options.access.reads) bits |= kModuleChecksReads;
+  if (options.checks && options.access.writes) bits |= kModuleChecksWrites;
   const std::vector<std::uint8_t> bytes = rewrite::module_bytes(module, program, image.build_id(), bits);
   if (!wish.folder.empty()) {
     rewrite::write_whole_file((std::filesystem::path(wish.folder) / (image.build_id() + ".module")).string(), bytes);

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <sys/auxv.h>
 
 #include <atomic>
 
@@ -11,9 +12,6 @@
 
 // Since glibc 2.35. Where it is missing no module is ever found, and stacks are followed by frame pointers only.
 #pragma weak _dl_find_object
-
-// Lies in the loader itself, unlike _dl_find_object and dlclose, which libc.so exports.
-extern "C" __attribute__((weak)) void* __tls_get_addr(void*);
 
 namespace penumbra::stacks {
 namespace {
@@ -108,8 +106,11 @@ ByteRange segment_around(const dl_find_object& found, const std::uint8_t* inside
 }
 
 bool learn_loader() {
+  // What the kernel says: _dl_find_object and dlclose are exported by libc.so, so their addresses do not tell. 0 where
+  // the loader was started as the program.
+  const std::uintptr_t loader = getauxval(AT_BASE);
   dl_find_object found;
-  if (&__tls_get_addr == nullptr || !ask_loader(reinterpret_cast<std::uintptr_t>(&__tls_get_addr), found)) return false;
+  if (loader == 0 || !ask_loader(loader, found)) return false;
   g_loader_start.store(reinterpret_cast<std::uintptr_t>(found.dlfo_map_start), std::memory_order_relaxed);
   g_loader_end.store(reinterpret_cast<std::uintptr_t>(found.dlfo_map_end), std::memory_order_release);
   return true;

@@ -26,7 +26,7 @@ constexpr std::size_t kVectorBytes = 16384;
 alignas(64) constinit std::uint8_t g_vectors[kVectorBytes];
 constinit Mutex g_reporting;
 constinit std::atomic<std::uint32_t> g_reporter{0};
-constinit ucontext_t g_context;
+constinit ucontext_t g_context{};
 
 void raise(void* fault) { raise_fault(*static_cast<const Fault*>(fault)); }
 

@@ -56,7 +56,6 @@ constexpr std::uint8_t kMovsxd = 0x63;
 constexpr std::uint8_t kMovLoad = 0x8b;
 constexpr std::uint8_t kAddToRm = 0x01;
 constexpr std::uint8_t kAddToReg = 0x03;
-constexpr std::uint8_t kMovToRm = 0x89;
 
 }  // namespace
 

@@ -19,6 +19,12 @@
 namespace penumbra::libc {
 namespace {
 
+// Before the program confines itself: what the runtime will not be able to ask any more.
+void prepare() {
+  os::getpid();
+  os::gettid();
+}
+
 void confined(bool is_strict) {
   if (is_strict) {
     os::seal_strictly();
@@ -34,6 +40,7 @@ PENUMBRA_LIBC_DECLARE(int, prctl,
 PENUMBRA_LIBC_DECLARE(long, syscall, (long number, long a, long b, long c, long d, long e, long f))
 
 int entry_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d) {
+  if (option == PR_SET_SECCOMP) prepare();
   const int result = real_prctl(option, a, b, c, d);
   if (option == PR_SET_SECCOMP && result == 0) confined(a == SECCOMP_MODE_STRICT);
   return result;
@@ -69,6 +76,7 @@ long entry_syscall(long number, long a, long b, long c, long d, long e, long f) 
         return entry_prctl(static_cast<int>(a), static_cast<unsigned long>(b), static_cast<unsigned long>(c),
                            static_cast<unsigned long>(d), static_cast<unsigned long>(e));
       case SYS_seccomp: {
+        prepare();
         const long result = real_syscall(number, a, b, c, d, e, f);
         const bool confines = a == SECCOMP_SET_MODE_STRICT || a == SECCOMP_SET_MODE_FILTER;
         if (confines && result >= 0) confined(a == SECCOMP_SET_MODE_STRICT);

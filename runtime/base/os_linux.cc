@@ -22,6 +22,9 @@ constinit std::atomic<FailureInjector> g_injector{nullptr};
 constinit std::atomic<std::uint64_t> g_calls[kMemoryCalls]{};
 enum class Seal : std::uint8_t { kOpen, kFiltered, kStrict };
 constinit std::atomic<Seal> g_seal{Seal::kOpen};
+// What gettid and getpid last said, for when they may not be asked any more.
+constinit thread_local int t_last_tid = 0;
+constinit std::atomic<int> g_last_pid{0};
 
 Result memory_call(MemoryCall call, long number, long a, long b, long c = 0, long d = 0, long e = 0, long f = 0) {
   g_calls[static_cast<std::size_t>(call)].fetch_add(1, std::memory_order_relaxed);
@@ -80,7 +83,7 @@ Result map_fixed_noreplace(AppAddr at, std::size_t bytes) {
 Result map_anonymous(std::size_t bytes) { return own(map(AppAddr(), bytes, PROT_READ | PROT_WRITE, 0), bytes); }
 
 Result map_noreserve(std::size_t bytes) {
-  return map(AppAddr(), bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE);
+  return own(map(AppAddr(), bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE), bytes);
 }
 
 Result decommit(AppAddr at, std::size_t bytes) { return map(at, bytes, PROT_NONE, MAP_NORESERVE | MAP_FIXED); }
@@ -228,9 +231,15 @@ bool is_readable(AppAddr at) {
   return result.error() != EFAULT && result.error() != EINVAL;
 }
 
-int gettid() { return static_cast<int>(raw_syscall(SYS_gettid)); }
+int gettid() {
+  if (!is_sealed()) t_last_tid = static_cast<int>(raw_syscall(SYS_gettid));
+  return t_last_tid;
+}
 
-int getpid() { return static_cast<int>(raw_syscall(SYS_getpid)); }
+int getpid() {
+  if (!is_sealed()) g_last_pid.store(static_cast<int>(raw_syscall(SYS_getpid)), std::memory_order_relaxed);
+  return g_last_pid.load(std::memory_order_relaxed);
+}
 
 bool is_thread_alive(int tid) { return outside_call(SYS_tgkill, getpid(), tid, 0).error() != ESRCH; }
 
@@ -278,12 +287,14 @@ unsigned possible_cpus() {
 
 std::uint64_t monotonic_ns() {
   timespec now{};
+  if (is_sealed()) return 0;
   raw_syscall(SYS_clock_gettime, CLOCK_MONOTONIC, reinterpret_cast<long>(&now));
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 std::uint64_t thread_cpu_ns() {
   timespec now{};
+  if (is_sealed()) return 0;
   raw_syscall(SYS_clock_gettime, CLOCK_THREAD_CPUTIME_ID, reinterpret_cast<long>(&now));
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
 }

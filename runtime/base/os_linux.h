@@ -118,6 +118,7 @@ bool try_read_memory(AppAddr from, void* into, std::size_t bytes);
 // call answers it.
 bool is_readable(AppAddr at);
 
+// Once sealed, what they last said in this thread, and in this process; 0 if nobody asked before.
 int gettid();
 int getpid();
 // Whether a thread of this process has this id. When sealed, as if it had.
@@ -125,6 +126,7 @@ bool is_thread_alive(int tid);
 unsigned current_cpu();
 // CPUs that may ever run a thread (cpu_possible), at least 1. Asked once: the answer holds after chroot and seal() too.
 unsigned possible_cpus();
+// Clocks stand at 0 once sealed.
 std::uint64_t monotonic_ns();
 std::uint64_t thread_cpu_ns();
 

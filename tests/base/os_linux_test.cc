@@ -89,5 +89,22 @@ TEST(OsLinux, ASealedProcessOpensNothingButStillMaps) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+// Process ruling 18: the calls that a seal forbids answer by themselves.
+TEST(OsLinux, ASealedProcessAsksTheKernelNothingMore) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const int tid = os::gettid();
+    const int self = os::getpid();
+    os::seal();
+    const bool filtered = os::gettid() == tid && os::getpid() == self && os::monotonic_ns() == 0 &&
+                          os::open_read("/dev/null").error() == EPERM && os::map_anonymous(kPageSize).ok();
+    os::seal_strictly();
+    _exit(filtered && os::is_sealed() && os::map_anonymous(kPageSize).error() == EPERM ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+}
+
 }  // namespace
 }  // namespace penumbra::os

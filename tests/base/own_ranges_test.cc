@@ -52,6 +52,17 @@ TEST(OwnRanges, TheFirstForeignPartLiesBetweenOwnOnes) {
   EXPECT_EQ(own_ranges::first_foreign(range(0x10000, 0x20000)).bytes(), 0x10000u);
 }
 
+TEST(OwnRanges, EveryWayToNewAddressSpaceIsOnTheList) {
+  const std::size_t before = own_ranges::total_bytes();
+  const os::Result made[] = {os::reserve(AppAddr(), kPageSize), os::map_anonymous(kPageSize),
+                             os::map_noreserve(kPageSize), os::reserve_at(AppAddr(0x7100'0000'0000), kPageSize),
+                             os::map_fixed_noreplace(AppAddr(0x7200'0000'0000), kPageSize)};
+  for (const os::Result& mapped : made) ASSERT_TRUE(mapped.ok());
+  EXPECT_EQ(own_ranges::total_bytes(), before + std::size(made) * kPageSize);
+  for (const os::Result& mapped : made) ASSERT_TRUE(os::unmap(mapped.address(), kPageSize).ok());
+  EXPECT_EQ(own_ranges::total_bytes(), before);
+}
+
 TEST(OwnRanges, TheKernelDoorKeepsTheList) {
   const std::size_t before = own_ranges::total_bytes();
   const os::Result mapped = os::map_anonymous(4 * kPageSize);

@@ -40,8 +40,11 @@ bool Arenas::grow(std::size_t seen) {
     arenas_[n] = {begin, begin + bytes};
     // Published before mimalloc may hand out a block of it.
     count_.store(n + 1, std::memory_order_release);
-    PENUMBRA_CHECK(manage_(begin.ptr<void>(), bytes, true, false, true, -1));
-    return true;
+    if (manage_(begin.ptr<void>(), bytes, true, false, true, -1)) return true;
+    // No memory for mimalloc's own tables (a limit, a filter): the arena goes, and the program gets ENOMEM.
+    count_.store(n, std::memory_order_release);
+    region::free(begin, kNoStack);
+    return false;
   }
   return false;
 }

@@ -153,6 +153,8 @@ bool bind_mimalloc(Mimalloc& functions) {
   // not ours.
   functions.option_set(mi_option_reserve_os_memory, 0);
   functions.option_set(mi_option_reserve_huge_os_pages, 0);
+  // Else it counts the nodes below /sys at its first need, which a seccomp filter may kill it for.
+  functions.option_set(mi_option_use_numa_nodes, 1);
   return true;
 }
 

@@ -148,7 +148,23 @@ Scan accessible_run(const Char* p, std::size_t count) {
   return {(bad - AppAddr(p)) / sizeof(Char), ScanEnd::kBad};
 }
 
-// Walks over two sequences to the first pair of characters that `stop` says yes to. After kBad, `second_is_bad` says
+// Characters, by steps of 16 bytes, that are equal in both and not zero.
+template <class Char>
+std::size_t equal_prefix(const Char* a, const Char* b, std::size_t count) {
+  constexpr std::size_t kStep = 16 / sizeof(Char);
+  std::size_t i = 0;
+  for (; i + kStep <= count; i += kStep) {
+    const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a + i));
+    const __m128i y = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + i));
+    const __m128i zero = _mm_setzero_si128();
+    const __m128i ended = sizeof(Char) == 1 ? _mm_cmpeq_epi8(x, zero) : _mm_cmpeq_epi32(x, zero);
+    if (_mm_movemask_epi8(_mm_andnot_si128(ended, _mm_cmpeq_epi8(x, y))) != 0xffff) break;
+  }
+  return i;
+}
+
+// Walks over two sequences to the first pair of characters that `stop` says yes to, which it never does to two equal
+// ones that are not zero. After kBad, `second_is_bad` says
 // in which one (the first is looked at first).
 struct PairScan {
   Scan scan;
@@ -163,7 +179,7 @@ PairScan scan_pair(const Char* a, const Char* b, std::size_t most, Stop stop) {
     if (in_a == 0) return {{passed, ScanEnd::kBad}, false};
     const std::size_t in_b = window_at(b + passed, in_a);
     if (in_b == 0) return {{passed, ScanEnd::kBad}, true};
-    for (std::size_t i = 0; i < in_b; ++i) {
+    for (std::size_t i = equal_prefix(a + passed, b + passed, in_b); i < in_b; ++i) {
       Char x;
       Char y;
       __builtin_memcpy(&x, a + passed + i, sizeof x);

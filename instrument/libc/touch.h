@@ -4,7 +4,7 @@
 // frame, who called. All checks are exact (the bytes that the call really touches), none changes errno, and the
 // program goes on afterwards, so several faults may come from one call.
 //
-// The first look at up to 32 bytes is inline and by shadow bytes alone; memory of purged regions is inaccessible,
+// The first look at up to 57 bytes is inline and by shadow bytes alone; memory of purged regions is inaccessible,
 // so what these bytes cannot say (memory ruling 1) shows as a SIGSEGV in the call itself and is reported there.
 // The kernel answers EFAULT instead of a SIGSEGV: ranges that it touches are checked by kernel_reads() and kernel_writes().
 //
@@ -87,7 +87,7 @@ class Touch {
   }
 
  private:
-  static constexpr std::size_t kInlineBytes = 32;
+  static constexpr std::size_t kInlineBytes = 57;  // in eight granules at any alignment
   static constexpr std::size_t kMostKernelBytes = kNoLimit / 2;
 
   template <class Char>
@@ -101,7 +101,7 @@ class Touch {
     return a.value - kHigh < kUserAddressEnd - kBlock - kHigh || a.value < shadow::kLowMemoryEnd.value - kBlock;
   }
 
-  // 1 to 32 bytes lie in at most five granules: one load, of which the granules behind the range are shifted out.
+  // One load of eight shadow bytes, of which those behind the range are shifted out.
   static bool is_small_and_clean(AppAddr a, std::size_t bytes) {
     if (bytes - 1 >= kInlineBytes || !is_plain(a)) return false;
     const std::uint64_t word = load_shadow_word(shadow::shadow_of(a));

@@ -27,8 +27,8 @@ namespace {
 
 class TextEntries : public LibcTest {};
 
-// Around granules (8), the inline limit (32), a block (64), the first search window (256) and a page.
-constexpr std::size_t kCounts[] = {1, 2, 3, 4, 7, 8, 9, 16, 31, 32, 33, 63, 64, 65, 100, 255, 256, 257, 700, 1024};
+// Around granules (8), the inline limit (57), a block (64), the first search window (256) and a page.
+constexpr std::size_t kCounts[] = {1, 2, 3, 4, 7, 8, 9, 16, 31, 32, 33, 55, 56, 57, 58, 63, 64, 65, 100, 255, 256, 257, 700, 1024};
 
 std::string at(std::size_t offset, std::size_t count) {
   return "offset " + std::to_string(offset) + ", " + std::to_string(count) + " characters";
@@ -317,6 +317,24 @@ TEST_F(TextEntries, ResultsAreLibcs) {
     ASSERT_EQ(strcmp(p, text.c_str()), 0);
   }
   expect_no_fault("a function", "random texts");
+}
+
+TEST_F(TextEntries, ADifferenceIsFoundWhereverItLies) {
+  for (std::size_t at = 0; at < 80; ++at) {
+    for (const std::size_t offset : {0, 3}) {
+      const PoisonedBlock block(at + 1, offset);  // bad right behind the difference
+      char other[100];
+      for (std::size_t i = 0; i <= at; ++i) block.begin()[i] = other[i] = 'x';
+      other[at] = 'y';
+      EXPECT_LT(strcmp(block.begin(), other), 0);
+      EXPECT_LT(strncasecmp(block.begin(), other, 90), 0);
+      expect_no_fault("strcmp", std::to_string(at));
+      other[at] = 'x';
+      other[at + 1] = '\0';
+      EXPECT_GT(strcmp(block.begin(), other), 0);
+      expect_bad_access("strcmp", false, block.end(), std::to_string(at));
+    }
+  }
 }
 
 using TextEntriesDeathTest = TextEntries;

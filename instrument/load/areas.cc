@@ -158,9 +158,13 @@ std::size_t last_at_or_before(const Records<Record>& records, std::uint32_t offs
 
 }  // namespace
 
+std::size_t place_at(const Area& area, std::uintptr_t pc) {
+  return last_at_or_before(area.file.places(), area.code_offset(pc));
+}
+
 std::uintptr_t original_pc(const Area& area, std::uintptr_t pc) {
   const Records<ModulePlace> places = area.file.places();
-  const std::size_t n = last_at_or_before(places, area.code_offset(pc));
+  const std::size_t n = place_at(area, pc);
   return n == places.count ? 0 : area.text.begin.value + places[n].text_offset;
 }
 

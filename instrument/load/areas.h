@@ -39,6 +39,8 @@ const Area* area_of_text(std::uintptr_t pc);
 std::size_t area_count();
 const Area& area(std::size_t n);
 
+// The number of the place record that holds code at `pc`; the count of records where there is none.
+std::size_t place_at(const Area& area, std::uintptr_t pc);
 // The original instruction that relocated code at `pc` stands for, and what of its state lies elsewhere there.
 std::uintptr_t original_pc(const Area& area, std::uintptr_t pc);
 ModuleState state_at(const Area& area, std::uintptr_t pc);

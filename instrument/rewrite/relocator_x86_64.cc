@@ -163,6 +163,8 @@ void Relocator::emit_function(const Function& function, const FunctionPlan& plan
         emit_check(*check, plan);
       }
       mark(i, plain_state());
+      // Behind its checks the instruction has a place of its own: where a fault of a check's shadow load resumes.
+      module_.places.push_back({writer_.position(), text_offset(i)});
     }
     emit_instruction(function, i);
   }

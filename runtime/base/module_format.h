@@ -21,7 +21,7 @@
 namespace penumbra {
 
 inline constexpr char kModuleMagic[8] = {'P', 'E', 'N', 'U', 'M', 'B', 'R', 'A'};
-inline constexpr std::uint32_t kModuleVersion = 1;
+inline constexpr std::uint32_t kModuleVersion = 2;
 
 // A check whose fast path found something calls through the slot of its scratch register and span: a routine that looks
 // exactly and returns. The last slot is the routine of special checks.
@@ -95,7 +95,8 @@ struct ModuleAccess {
   std::uint8_t shape;           // rewrite::AccessShape
 };
 
-// From this code offset up to the next record's, the code stands for the instruction at text_offset.
+// From this code offset up to the next record's, the code stands for the instruction at text_offset. An instruction has
+// several records, one behind each check that stands before it, the last of them for itself.
 struct ModulePlace {
   std::uint32_t code_offset;
   std::uint32_t text_offset;

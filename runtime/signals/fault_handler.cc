@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 
+#include "instrument/load/interrupted.h"
 #include "runtime/base/os_process.h"
 #include "runtime/report/report.h"
 #include "runtime/signals/dispositions.h"
@@ -64,9 +65,7 @@ void take_default_action(int signal, siginfo_t* info, bool is_synchronous) {
   }
 }
 
-}  // namespace
-
-void handle_fault(std::size_t slot, int signal, siginfo_t* info, void* context) {
+void answer_fault(std::size_t slot, int signal, siginfo_t* info, void* context) {
   const Disposition disposition = disposition_of(slot);
   const bool is_synchronous = info->si_code > 0;
   if (is_synchronous && report::abandon_report(context)) return;
@@ -79,6 +78,16 @@ void handle_fault(std::size_t slot, int signal, siginfo_t* info, void* context) 
   } else {
     take_default_action(signal, info, is_synchronous);
   }
+}
+
+}  // namespace
+
+void handle_fault(std::size_t slot, int signal, siginfo_t* info, void* context) {
+  load::Interrupted interrupted;
+  auto& state = *static_cast<ucontext_t*>(context);
+  if (load::show_original(state, info->si_code > 0, interrupted)) return;
+  answer_fault(slot, signal, info, context);
+  load::go_on(state, interrupted);
 }
 
 }  // namespace penumbra::signals

@@ -114,8 +114,23 @@ preload::Source start_heap(const Options& options) {
   return preload::Source::kOurs;
 }
 
-void rewrite_modules(const Options& options) {
-  const load::LoadCounts counts = load::rewrite_loaded_modules(options.cache);
+// The launcher's default_cache_folder(), by the same variables.
+void append_cache_folder(TextBuffer& folder, const Options& options, char** envp) {
+  const char* const cache = find_environment(envp, "XDG_CACHE_HOME");
+  const char* const home = find_environment(envp, "HOME");
+  if (options.cache[0] != '\0') {
+    folder.append(options.cache);
+  } else if (cache != nullptr && *cache == '/') {
+    folder.append(cache).append("/penumbra");
+  } else if (home != nullptr && *home == '/') {
+    folder.append(home).append("/.cache/penumbra");
+  }
+}
+
+void rewrite_modules(const Options& options, char** envp) {
+  FixedTextBuffer<kMaxPath> folder;
+  append_cache_folder(folder, options, envp);
+  const load::LoadCounts counts = load::rewrite_loaded_modules(folder.c_str());
   if (!options.verbose) return;
   FixedTextBuffer<256> line;
   line.append("penumbra: rewritten ").dec(counts.rewritten).append(" of ").dec(counts.modules);
@@ -150,7 +165,7 @@ Stage bring_up(char** envp) {
   connect_compiled_code(report_sources());
   abi::start();
   libc::init(options, {.before_dlclose = report::remember_all, .end_process = report::end_now});
-  if (options.rewrite) rewrite_modules(options);
+  if (options.rewrite) rewrite_modules(options, envp);
   return Stage::kReady;
 }
 

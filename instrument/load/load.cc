@@ -5,6 +5,7 @@
 
 #include "instrument/load/areas.h"
 #include "instrument/load/patch.h"
+#include "runtime/base/os_linux.h"
 #include "runtime/base/raw_memory.h"
 #include "runtime/base/text_buffer.h"
 
@@ -103,6 +104,11 @@ int visit(dl_phdr_info* info, std::size_t, void* cookie) {
 
 LoadCounts rewrite_loaded_modules(const char* cache) {
   Search search{cache, {}};
+  const os::Result folder = os::open_read(cache);
+  if (!folder.ok()) return search.counts;
+  const bool trusted = os::is_ours_alone(static_cast<int>(folder.value()));
+  os::close(static_cast<int>(folder.value())).ignore();
+  if (!trusted) return search.counts;
   dl_iterate_phdr(visit, &search);
   return search.counts;
 }

@@ -15,7 +15,8 @@ struct LoadCounts {
 };
 
 // Rewrites every module of the process but the dynamic loader, the vdso, Penumbra and what only Penumbra needs.
-// `cache` is a folder of module files. Called once, in the first constructor.
+// `cache` is a folder of module files that must be this user's own: code comes from there. Called once, in the first
+// constructor.
 LoadCounts rewrite_loaded_modules(const char* cache);
 
 }  // namespace penumbra::load

@@ -57,7 +57,7 @@ MapVerdict map_module(const char* path, const char* identity, ModuleMap& map) {
   if (!opened.ok()) return MapVerdict::kAbsent;
   map.fd = static_cast<int>(opened.value());
   const os::Result size = os::file_bytes(map.fd);
-  if (!size.ok() || size.value() < static_cast<long>(kPageSize)) {
+  if (!os::is_ours_alone(map.fd) || !size.ok() || size.value() < static_cast<long>(kPageSize)) {
     close_file(map);
     return MapVerdict::kDamaged;
   }

@@ -1,6 +1,7 @@
 // A module file, mapped and believed: or not, with the reason.
 //
-// A file is believed when its header, every table's bounds, the identity of the module and the checksum agree. The
+// A file is believed when it belongs to this process's user and nobody else can write it, and when its header, every
+// table's bounds, the identity of the module and the checksum agree. The
 // mapping is private and read-only and stays for as long as the module does.
 //
 // zone: nomalloc

@@ -186,6 +186,14 @@ bool may_execute(const char* path) {
 
 Result file_bytes(int fd) { return outside_call(SYS_lseek, fd, 0, SEEK_END); }
 
+bool is_ours_alone(int fd) {
+  struct stat status;
+  const Result got = outside_call(SYS_fstat, fd, reinterpret_cast<long>(&status));
+  const Result user = outside_call(SYS_geteuid);
+  return got.ok() && user.ok() && status.st_uid == static_cast<uid_t>(user.value()) &&
+         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
 Result file_mode(int fd) {
   struct stat status;
   const Result got = outside_call(SYS_fstat, fd, reinterpret_cast<long>(&status));

@@ -104,6 +104,8 @@ Result read_link(const char* path, char* into, std::size_t bytes);
 bool may_execute(const char* path);  // as access(2) with X_OK
 // Size of the file that `fd` is open on, in bytes.
 Result file_bytes(int fd);
+// Does what `fd` is open on belong to this process's user, and can nobody else write it?
+bool is_ours_alone(int fd);
 // st_mode of what `fd` is open on.
 Result file_mode(int fd);
 // Replaces this process by the program in `path`; comes back only to say why not. Never sealed: the kernel's own

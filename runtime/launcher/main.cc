@@ -13,6 +13,7 @@
 #include "runtime/base/options.h"
 #include "runtime/launcher/command_line.h"
 #include "runtime/launcher/environment.h"
+#include "runtime/launcher/module_cache.h"
 #include "runtime/launcher/program.h"
 #include "runtime/launcher/rewrite_command.h"
 #include "runtime/launcher/symbolize.h"
@@ -66,6 +67,20 @@ int execute(const std::string& path, const std::vector<std::string>& arguments) 
   return error == ENOENT ? 127 : 126;
 }
 
+// rewrite=1: module files for all that the program starts with, before it starts.
+void prepare(const Program& program, const std::string& given) {
+  Options options;
+  parse_options(options, getenv("PENUMBRA_OPTIONS"), nullptr, nullptr);
+  parse_options(options, given.c_str(), nullptr, nullptr);
+  if (!options.rewrite) return;
+  const std::string folder = options.cache[0] != '\0' ? options.cache : default_cache_folder();
+  if (folder.empty()) {
+    say("rewrite=1 needs cache=FOLDER, or HOME in the environment; nothing is rewritten");
+  } else {
+    prepare_modules(program.path, folder);
+  }
+}
+
 int run(const CommandLine& line) {
   const std::string& name = line.arguments.front();
   const Program program = find_program(name, getenv("PATH"));
@@ -76,6 +91,7 @@ int run(const CommandLine& line) {
     remove_preload();
   } else {
     preload(find_library());
+    prepare(program, line.options);
   }
   add_options(line.options);
   return execute(program.path, line.arguments);

@@ -1,14 +1,12 @@
 #include "runtime/launcher/rewrite_command.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 
-#include "instrument/rewrite/module_file.h"
+#include "runtime/launcher/module_cache.h"
 
 namespace penumbra::launcher {
 namespace {
@@ -50,30 +48,16 @@ void print_ledger(const rewrite::Ledger& ledger) {
              ledger.registers_spilled);
 }
 
-void rewrite_file(const std::string& file, const Wish& wish) {
+void rewrite_one(const std::string& file, const Wish& wish) {
   const auto begin = Clock::now();
-  rewrite::Decoder decoder;
-  const rewrite::ElfImage image(file);
-  if (image.build_id().empty()) throw rewrite::ImageError(fmt::format("{}: has no build-id, by which a module is known", file));
-  if (image.has_text_relocations()) throw rewrite::ImageError(fmt::format("{}: has text relocations", file));
-  const rewrite::Program program(image, decoder);
-  const rewrite::Liveness liveness(program);
   rewrite::RewriteOptions options;
   options.checks = !wish.relocate_only;
   options.access.reads = !wish.no_reads;
   options.access.writes = !wish.no_writes;
-  rewrite::Relocator relocator(program, liveness, options);
-  const rewrite::RewrittenModule module = relocator.run();
-  std::uint64_t bits = 0;
-  if (options.checks && options.access.reads) bits |= kModuleChecksReads;
-  if (options.checks && options.access.writes) bits |= kModuleChecksWrites;
-  const std::vector<std::uint8_t> bytes = rewrite::module_bytes(module, program, image.build_id(), bits);
-  if (!wish.folder.empty()) {
-    rewrite::write_whole_file((std::filesystem::path(wish.folder) / (image.build_id() + ".module")).string(), bytes);
-  }
+  const RewriteResult result = rewrite_file(file, wish.folder, options);
   const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
-  if (wish.stats) print_stats(file, module.stats, bytes.size(), took.count());
-  if (wish.ledger) print_ledger(module.ledger);
+  if (wish.stats) print_stats(file, result.stats, result.file_bytes, took.count());
+  if (wish.ledger) print_ledger(result.ledger);
 }
 
 }  // namespace
@@ -101,7 +85,7 @@ int rewrite_main(const std::vector<std::string>& arguments) {
   int status = 0;
   for (const std::string& file : wish.files) {
     try {
-      rewrite_file(file, wish);
+      rewrite_one(file, wish);
     } catch (const std::exception& error) {
       fmt::print(stderr, "penumbra: {}\n", error.what());
       status = kOneFailed;

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""rewrite=1 under the launcher: module files are made once, used silently afterwards, and believed only when whole and from
+a folder that nobody else can write: prepare_test.py PENUMBRA PROGRAM"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PENUMBRA, PROGRAM = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+
+
+class Prepare(unittest.TestCase):
+    def setUp(self):
+        self.home = tempfile.TemporaryDirectory(prefix="penumbra-home.")
+        self.addCleanup(self.home.cleanup)
+        self.cache = pathlib.Path(self.home.name) / ".cache/penumbra"
+
+    def run_it(self, *arguments):
+        return subprocess.run([PENUMBRA, "rewrite=1", "libc=0", *arguments], capture_output=True, text=True, check=False,
+                              timeout=120, env={"HOME": self.home.name, "PATH": "/usr/bin:/bin"})
+
+    def finds_the_bug(self):
+        return "BUG: KASAN: slab-out-of-bounds in store_byte" in self.run_it(PROGRAM, "0").stderr
+
+    def test_modules_are_prepared_once(self):
+        first = self.run_it(PROGRAM, "-1")
+        self.assertRegex(first.stderr, r"\Apenumbra: prepared \d+ modules\n\Z")
+        made = {f.name: f.stat().st_mtime_ns for f in self.cache.iterdir()}
+        self.assertTrue(made)
+        self.assertTrue(all(name.endswith(".module") for name in made), "nothing half-written is left")
+        second = self.run_it(PROGRAM, "-1")
+        self.assertEqual((second.stdout, second.stderr, second.returncode), ("end\n", "", 0))
+        self.assertEqual(made, {f.name: f.stat().st_mtime_ns for f in self.cache.iterdir()})
+        self.assertTrue(self.finds_the_bug())
+
+    def test_a_damaged_module_file_is_not_used(self):
+        self.run_it(PROGRAM, "-1")
+        for file in self.cache.iterdir():
+            content = bytearray(file.read_bytes())
+            content[len(content) // 2] ^= 1
+            file.write_bytes(content)
+        self.assertFalse(self.finds_the_bug())
+        self.assertEqual(self.run_it(PROGRAM, "-1").stdout, "end\n")
+
+    def test_a_truncated_module_file_is_not_used(self):
+        self.run_it(PROGRAM, "-1")
+        for file in self.cache.iterdir():
+            os.truncate(file, file.stat().st_size // 2 & ~7)
+        self.assertFalse(self.finds_the_bug())
+
+    def test_a_file_that_others_can_write_is_not_used(self):
+        self.run_it(PROGRAM, "-1")
+        for file in self.cache.iterdir():
+            file.chmod(0o666)
+        self.assertFalse(self.finds_the_bug())
+
+    def test_a_script_is_checked_through_its_interpreter(self):
+        script = pathlib.Path(self.home.name) / "script"
+        script.write_text(f"#!{PROGRAM}\n")
+        script.chmod(0o755)
+        self.run_it(str(script))
+        self.assertTrue(list(self.cache.iterdir()), "the interpreter's modules")
+
+    def test_a_cache_that_cannot_be_made_is_one_line_and_the_program_runs(self):
+        done = self.run_it("cache=/proc/nowhere", PROGRAM, "-1")
+        self.assertEqual(done.stdout, "end\n")
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

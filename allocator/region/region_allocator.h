@@ -109,7 +109,7 @@ class RegionAllocator {
   // `old_bytes` receives what it had, unless the verdict is bad.
   ResizeVerdict resize(AppAddr begin, std::size_t bytes, StackId stack, AreaKind kind, std::size_t& old_bytes);
 
-  // Runs one chunk of a purge if one is due and nobody else purges. For a worker thread; true if it did anything.
+  // Runs one chunk of a purge if one is due and nobody else purges. True if it did anything.
   bool purge_step();
 
   void fork_prepare();

@@ -26,6 +26,8 @@ namespace penumbra::region {
 
 // Pages of memory that end a chunk early (memory ruling 10): about 150 us of dropping.
 inline constexpr std::uint32_t kChunkPages = 512;
+// Purges of an area from one count of its memory to the next.
+inline constexpr std::uint32_t kCountedEvery = 8;
 
 template <class Shadow>
 void RegionAllocator<Shadow>::poll_slow() {
@@ -177,12 +179,39 @@ std::uint64_t RegionAllocator<Shadow>::retained_pages() const {
   return pages;
 }
 
+// How much memory each area of a chunk holds, as far as it may keep it: untouched pages use up no budget. The kernel
+// is asked when an area is purged for the first time and then every eighth time, because it takes as long to answer
+// as a page fault takes, and areas of one size are mostly used alike. A single page, and what has no answer, counts
+// whole.
+template <class Shadow>
+void RegionAllocator<Shadow>::count_resident_locked(std::uint32_t count) {
+  const std::uint64_t passes = passes_.load(std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Record& r = records_[chunk_[i]];
+    constexpr std::uint8_t kAsked = Record::kHasMemory | Record::kMustClose | Record::kMapped;
+    if ((r.flags & kAsked) != Record::kHasMemory) continue;
+    if (r.area.is_counted && (passes + chunk_[i]) % kCountedEvery != 0) continue;
+    std::uint32_t resident = r.pages;
+    unsigned char in_core[kMaxPooledPages];
+    if (r.pages > 1 && os::in_core(begin_of(r), bytes_of(r.pages), in_core).ok()) {
+      resident = 0;
+      for (std::uint32_t p = 0; p < r.pages; ++p) resident += in_core[p] & 1;
+    }
+    r.area.resident = resident & 0x7fff;
+    r.area.is_counted = true;
+  }
+}
+
 template <class Shadow>
 void RegionAllocator<Shadow>::tear_down_locked(std::uint32_t count) {
   // By address, so that neighbours become one range.
   std::sort(chunk_, chunk_ + count, [this](Handle a, Handle b) { return records_[a].page < records_[b].page; });
   gather_.reset();
-  std::uint64_t retained = retain_pages_ == 0 ? 0 : retained_pages();
+  std::uint64_t retained = 0;
+  if (retain_pages_ != 0) {
+    retained = retained_pages();
+    count_resident_locked(count);
+  }
   for (std::uint32_t i = 0; i < count; ++i) {
     Record& r = records_[chunk_[i]];
     const AppAddr begin = begin_of(r);
@@ -197,8 +226,8 @@ void RegionAllocator<Shadow>::tear_down_locked(std::uint32_t count) {
       r.flags = static_cast<std::uint8_t>(r.flags & ~(Record::kMapped | Record::kHasMemory));
     }
     if ((r.flags & Record::kHasMemory) != 0) {
-      if (!must_close && retained + r.pages <= retain_pages_) {
-        retained += r.pages;
+      if (!must_close && r.area.resident != 0 && retained + r.area.resident <= retain_pages_) {
+        retained += r.area.resident;
         if (retained > retain_pages_ / 4) gather_.add_lazy_free(begin, bytes_of(r.pages));
       } else {
         gather_.add_drop(begin, bytes_of(r.pages));
@@ -215,6 +244,8 @@ void RegionAllocator<Shadow>::tear_down_locked(std::uint32_t count) {
     for (std::uint32_t i = 0; i < count; ++i) {
       Record& r = records_[chunk_[i]];
       const bool gone = outcome.dropped && (r.flags & Record::kDropping) != 0;
+      // Kept against our will: as if all of it were in memory.
+      if ((r.flags & Record::kDropping) != 0 && !gone) r.area.resident = r.pages & 0x7fff;
       r.flags = static_cast<std::uint8_t>(r.flags & ~(Record::kDropping | (gone ? Record::kHasMemory : 0)));
       if (outcome.guarded && (r.flags & Record::kMustClose) != 0 && (r.flags & Record::kWhole) == 0 &&
           r.node != node_count_ && guards_.kind() == GuardKind::kMarker) {

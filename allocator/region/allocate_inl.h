@@ -96,11 +96,14 @@ Handle RegionAllocator<Shadow>::allocate_small(const Request& request, std::uint
 
 template <class Shadow>
 bool RegionAllocator<Shadow>::make_zero(Record& r, std::size_t bytes) {
-  if (bytes <= kZeroByHand) {
+  // Pages that are not in memory would be brought in only to be zeroed.
+  if (bytes <= kZeroByHand && r.area.resident == r.pages) {
     raw_set(begin_of(r).ptr(), 0, bytes);
     return true;
   }
-  return Guards::drop(begin_of(r), bytes_of(r.pages));
+  if (!Guards::drop(begin_of(r), bytes_of(r.pages))) return false;
+  r.area.resident = 0;
+  return true;
 }
 
 // Everything a caller may see of the area, then its state: whoever finds it live finds the rest (facts 1.3).

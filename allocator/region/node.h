@@ -67,7 +67,7 @@ struct alignas(128) Node {
   LockedCount lazy_bytes;
   LockedCount pooled_pages;
   LockedCount retained_areas;  // pooled with their memory
-  LockedCount retained_pages;
+  LockedCount retained_pages;  // theirs that are in memory
   FreeTree free;
   RecordCache unused;
   Pool pools[kMaxPooledPages + 1];
@@ -99,7 +99,7 @@ struct alignas(128) Node {
     pooled_pages.add(r.pages);
     if ((r.flags & Record::kHasMemory) != 0) {
       retained_areas.add(1);
-      retained_pages.add(r.pages);
+      retained_pages.add(r.area.resident);
     }
     pools[r.pages].push(records, h);
   }
@@ -126,7 +126,7 @@ struct alignas(128) Node {
     pooled_pages.sub(r.pages);
     if ((r.flags & Record::kHasMemory) != 0) {
       retained_areas.sub(1);
-      retained_pages.sub(r.pages);
+      retained_pages.sub(r.area.resident);
     }
   }
 };

@@ -46,7 +46,9 @@ struct Record {
   Handle next;           // in whatever list it is
   union {
     struct {
-      std::uint64_t requested;
+      std::uint64_t requested : 48;
+      std::uint64_t resident : 15;   // pages in memory when they were last counted, by a purge
+      std::uint64_t is_counted : 1;  // since the area was carved
       StackId allocated;
       StackId freed;
       std::uint32_t allocated_by;

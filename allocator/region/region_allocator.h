@@ -209,6 +209,7 @@ class RegionAllocator {
   void flush_shadow_locked(std::size_t keep);
   bool return_zone_locked(unsigned number);
   std::uint64_t retained_pages() const;
+  void count_resident_locked(std::uint32_t count);
 
   // fork_inl.h
   void lock_all();

@@ -49,7 +49,7 @@ struct AreaInfo {
 struct Stats {
   std::uint64_t live_areas, live_bytes;      // requested bytes
   std::uint64_t lazy_areas, lazy_bytes;      // freed, not yet purged
-  std::uint64_t retained_areas, retained_bytes;
+  std::uint64_t retained_areas, retained_bytes;          // purged, memory kept; bytes in memory, about
   std::uint64_t shadow_pages, shadow_pages_dying, shadow_pinned;
   std::uint64_t flushes, flushed_pages, purge_passes, purge_chunks, longest_chunk_ns;  // thread CPU time
 };

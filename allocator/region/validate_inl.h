@@ -166,6 +166,7 @@ void RegionAllocator<Shadow>::validate_counters() const {
   std::uint64_t live_bytes[kMaxNodes + 1]{};
   std::uint64_t freed[kMaxNodes + 1]{};
   std::uint64_t pooled[kMaxNodes + 1]{};
+  std::uint64_t retained[kMaxNodes + 1]{};
   bool moving = false;
   for (Handle h = 1; h < records_.used(); ++h) {
     const Record& r = records_[h];
@@ -179,6 +180,7 @@ void RegionAllocator<Shadow>::validate_counters() const {
         break;
       case RecordState::kPooled:
         pooled[r.node] += r.pages;
+        if ((r.flags & Record::kHasMemory) != 0) retained[r.node] += r.area.resident;
         break;
       case RecordState::kOpening:
       case RecordState::kResizing:
@@ -195,6 +197,7 @@ void RegionAllocator<Shadow>::validate_counters() const {
     PENUMBRA_CHECK_OP(node.live_areas.value(), ==, live[n]);
     PENUMBRA_CHECK_OP(node.live_bytes.value(), ==, live_bytes[n]);
     PENUMBRA_CHECK_OP(node.pooled_pages.value(), ==, pooled[n]);
+    PENUMBRA_CHECK_OP(node.retained_pages.value(), ==, retained[n]);
     std::uint64_t lazy_bytes = 0;
     for (Handle h = node.lazy.head; h != kNoHandle; h = records_[h].next)
       lazy_bytes += records_[h].area.requested;

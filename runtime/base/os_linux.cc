@@ -136,6 +136,12 @@ Result process_advise(int pidfd, const iovec* ranges, std::size_t count, int adv
                      static_cast<long>(count), advice, 0);
 }
 
+Result in_core(AppAddr at, std::size_t bytes, unsigned char* pages) {
+  check_range(at, bytes);
+  if (is_sealed()) return Result(-EPERM);
+  return Result(raw_syscall(SYS_mincore, as_long(at), static_cast<long>(bytes), reinterpret_cast<long>(pages)));
+}
+
 Result memfd(const char* name, unsigned flags) {
   if (is_sealed()) return Result(-EPERM);
   return memory_call(MemoryCall::kMemfd, SYS_memfd_create, reinterpret_cast<long>(name), flags);

@@ -82,6 +82,8 @@ Result protect(AppAddr at, std::size_t bytes, int prot);
 Result advise(AppAddr at, std::size_t bytes, int advice);
 // process_madvise on ourselves over `count` (<= 1024) ranges; returns bytes advised, which may be short.
 Result process_advise(int pidfd, const iovec* ranges, std::size_t count, int advice);
+// One byte for each page of a mapped range, whose lowest bit says that the page is in memory. What was swapped out is not.
+Result in_core(AppAddr at, std::size_t bytes, unsigned char* pages);
 Result memfd(const char* name, unsigned flags);
 // Refuses with EFBIG what RLIMIT_FSIZE forbids, where the kernel would send SIGXFSZ as well.
 Result truncate(int fd, std::uint64_t bytes);

@@ -432,6 +432,27 @@ TEST(Ruling13, ReusedRetainedMemoryIsStillThere) {
   EXPECT_GT(resident, 24);
 }
 
+// 13: the budget is for memory; areas of which one page was touched use it up by one page each.
+TEST(Ruling13, UntouchedPagesUseUpNoBudget) {
+  Config config = LazyRegions::small();
+  config.nodes = 1;
+  config.retain = kMiB;
+  config.purge_threshold = 4 * kMiB;
+  LazyRegions regions(config);
+  constexpr std::size_t kPages = 32;
+  std::uint64_t most = 0;
+  for (int i = 0; i < 120; ++i) {
+    const AppAddr a = regions.allocate(kPages * kPageSize);
+    a.ptr()[0] = 1;
+    regions.free(a);
+    const Stats stats = regions->stats();
+    most = std::max(most, stats.retained_areas);
+    ASSERT_EQ(stats.retained_bytes, stats.retained_areas * kPageSize);
+  }
+  EXPECT_GT(most, kMiB / (kPages * kPageSize));
+  regions->validate();
+}
+
 // 14
 TEST(Ruling14, NodesDoNotShareShadowUnits) {
   LazyRegions regions;

@@ -5,6 +5,7 @@
 #include <ucontext.h>
 
 #include "instrument/load/interrupted.h"
+#include "runtime/base/options.h"
 #include "runtime/base/os_process.h"
 #include "runtime/report/report.h"
 #include "runtime/signals/dispositions.h"
@@ -52,7 +53,8 @@ void report_signal(int signal, const siginfo_t& info, const ucontext_t& context,
   }
   if (!program_handles || (fault.address_known && is_own_memory(fault.addr))) {
     report::report_fault(fault);
-  } else if (!fault.address_known || fault.addr.value < kPageSize || fault.addr.value >= kUserAddressEnd) {
+  } else if (process_options().handled_faults && (!fault.address_known || fault.addr.value < kPageSize ||
+                                                  fault.addr.value >= kUserAddressEnd)) {
     report::report_handled_fault(fault);
   }
 }

@@ -453,6 +453,10 @@ class Signals(ReportCase):
             self.assert_lines(self.one_report(done), r"\ABUG: KASAN: null-ptr-deref in write_null")
             self.assertEqual((done.returncode, done.stdout), (5, said))
 
+    def test_null_pages_that_a_program_lives_on_can_go_unreported(self):
+        done = self.fault("handled_null", options="handled_faults=0")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (5, "handler 11 0x18\n", ""))
+
     def test_page_protection_that_the_program_handles_is_its_own_business(self):
         done = self.fault("handled_protection")
         self.assertEqual((done.returncode, done.stderr), (5, ""))

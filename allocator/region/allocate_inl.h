@@ -80,10 +80,18 @@ Handle RegionAllocator<Shadow>::allocate_small(const Request& request, std::uint
   r.state.store(RecordState::kOpening, std::memory_order_relaxed);
   node.live_areas.add(1);
   node.live_bytes.add(request.bytes);
+  // Pools are walked through: by the time the next of this size is asked for, its shadow has arrived, and what the
+  // caller will touch first if it kept its memory.
   const Handle next = r.next;
-  node.lock.unlock();
-  // Pools are walked through: by the time the next of this size is asked for, its shadow has arrived.
-  if (next != kNoHandle) shadow_.expect(begin_of(records_[next]), bytes_of(pages));
+  if (next != kNoHandle) {
+    const AppAddr begin = begin_of(records_[next]);
+    const bool has_memory = (records_[next].flags & Record::kHasMemory) != 0;
+    node.lock.unlock();
+    shadow_.expect(begin, bytes_of(pages));
+    if (has_memory) __builtin_prefetch(begin.ptr(), 1);
+  } else {
+    node.lock.unlock();
+  }
   if (request.zero && (r.flags & Record::kHasMemory) != 0 && !make_zero(r, request.bytes)) [[unlikely]] {
     r.area.requested = request.bytes;
     r.state.store(RecordState::kFreed, std::memory_order_relaxed);

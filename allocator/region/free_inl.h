@@ -41,8 +41,6 @@ template <class Shadow>
 template <class Accepts>
 FreeVerdict RegionAllocator<Shadow>::claim(AppAddr begin, RecordState to, Accepts accepts, Handle& claimed) {
   if (!owns(begin)) return FreeVerdict::kForeign;
-  // Index, record and shadow arrive together; else the lock behind the poisoning waits for the poison to land.
-  shadow_.expect(begin, kPageSize);
   const std::uint32_t page = page_of(begin);
   const Handle h = index_.at(page);
   if (h == kNoHandle || h == AreaIndex::kGone) return verdict_for(begin, h);

@@ -229,6 +229,7 @@ class RegionAllocator {
   void validate_counters() const;
   void validate_mappings() const;
   void validate_mapping(AppRange range, bool is_accessible) const;
+  bool is_unit_opening(std::uint32_t page) const;
 
   AppRange span_{};
   Shadow shadow_;

@@ -88,7 +88,7 @@ Handle RegionAllocator<Shadow>::allocate_small(const Request& request, std::uint
     const bool has_memory = (records_[next].flags & Record::kHasMemory) != 0;
     node.lock.unlock();
     shadow_.expect(begin, bytes_of(pages));
-    if (has_memory) __builtin_prefetch(begin.ptr(), 1);
+    if (has_memory) expect_write(begin.ptr());
   } else {
     node.lock.unlock();
   }

@@ -87,7 +87,7 @@ class LazyShadow {
   void expect(AppAddr begin, std::size_t bytes) {
     const std::uint8_t* const shadow = units_.shadow_at(begin).ptr();
     const std::size_t end = std::min(bytes >> shadow::kGranuleShift, kExpectedBytes);
-    for (std::size_t i = 0; i < end; i += 64) __builtin_prefetch(shadow + i, 1);
+    for (std::size_t i = 0; i < end; i += 64) expect_write(shadow + i);
   }
   // For whoever subdivides a live area whose units are all populated. begin is granule aligned; so are the bytes of
   // poison(), while unpoison() ends exactly.

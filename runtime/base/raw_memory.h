@@ -20,4 +20,11 @@ std::size_t raw_length(const char* text);
 // First non-zero byte of [p, end), or end; vectorised, reads only inside the range.
 const std::uint8_t* raw_first_nonzero(const std::uint8_t* p, const std::uint8_t* end);
 
+// A hint that the line at `p` will be written soon. It reads nothing, but ThreadSanitizer takes it for a read.
+inline void expect_write([[maybe_unused]] const void* p) {
+#ifndef __SANITIZE_THREAD__
+  __builtin_prefetch(p, 1);
+#endif
+}
+
 }  // namespace penumbra

@@ -37,7 +37,7 @@ ROWS = [
     Row("clang", CLANG, ["-Dvalidate=checkpoints", "-Dbenches=false"], ["unit"]),
 ]
 FULL_ROWS = [
-    Row("off", GCC, ["-Dvalidate=off"], ["unit", "e2e"]),
+    Row("off", GCC, ["-Dvalidate=off"], ["unit", "e2e", "bench-smoke"]),
     # Every case ten times, each time in another order.
     Row("soak", GCC, ["-Dvalidate=off"], ["unit"], {"GTEST_REPEAT": "10", "GTEST_SHUFFLE": "1"}, "off"),
     Row("ubsan", GCC, ["-Dvalidate=every_op", "-Db_sanitize=undefined", "-Dbenches=false"], ["unit"],

@@ -40,6 +40,7 @@ AppAddr first_bad(AppAddr addr, std::size_t size) {
   if (size == 0 || !is_reserved()) return kNoBadByte;
   if (addr.value + size < addr.value) return addr;
   if (!has_shadow(addr)) return addr;
+  if (addr == kNoBadByte) [[unlikely]] return first_bad(addr + 1, size - 1);
   // Part of the address space that addr lies in; the range may run out of it.
   const AppAddr part_end = addr < kLowMemoryEnd ? kLowMemoryEnd : AppAddr(kUserAddressEnd);
   const std::size_t inside = std::min<std::size_t>(size, part_end - addr);
@@ -47,7 +48,7 @@ AppAddr first_bad(AppAddr addr, std::size_t size) {
   if (addr < g_span.end && addr + inside > g_span.begin) [[unlikely]] {
     const AppAddr unpopulated =
         g_span.first_unpopulated(std::max(addr, g_span.begin), std::min(addr + inside, g_span.end));
-    bad = std::min(bad, unpopulated);
+    if (unpopulated != kNoBadByte && (bad == kNoBadByte || unpopulated < bad)) bad = unpopulated;
   }
   if (bad == kNoBadByte && inside < size) return part_end;
   return bad;
@@ -58,6 +59,7 @@ AppAddr first_bad_reference(AppAddr addr, std::size_t size) {
   if (size != 0 && addr.value + size < addr.value) return addr;
   for (std::size_t i = 0; i < size; ++i) {
     const AppAddr byte = addr + i;
+    if (byte == kNoBadByte) continue;
     if (!has_shadow(byte)) return byte;
     if (byte >= g_span.begin && byte < g_span.end && g_span.first_unpopulated(byte, byte + 1) != kNoBadByte) {
       return byte;

@@ -12,8 +12,9 @@
 
 namespace penumbra::shadow {
 
-// No byte is bad. Not a byte of user space, so it cannot be an answer.
-inline constexpr AppAddr kNoBadByte{~std::uintptr_t{0}};
+// No byte is bad. The one address that is never an answer: the byte at 0 has no verdict, because nothing is ever
+// mapped there and touching it faults by itself. Every other address can be one, up to the last of all.
+inline constexpr AppAddr kNoBadByte{};
 
 // First byte of [addr, addr+size) that may not be touched, or kNoBadByte. size 0 is fine anywhere. A range that
 // wraps around, or leaves the program's address space, is bad at the first byte that does (addr itself when it wraps).

@@ -42,8 +42,7 @@ extern const char penumbra_abi_checks_end[] __attribute__((visibility("hidden"))
 
 __attribute__((visibility("hidden"))) void penumbra_abi_check(AppAddr addr, std::size_t bytes, unsigned kind) {
   const AppAddr bad = shadow::first_bad(addr, bytes);
-  // Only the last address of all is its own first bad byte and kNoBadByte at once.
-  if (bad == shadow::kNoBadByte && !wraps(addr, bytes)) [[likely]] return;
+  if (bad == shadow::kNoBadByte) [[likely]] return;
   report_access(addr, bytes, bad, kind, PENUMBRA_CALLER());
 }
 

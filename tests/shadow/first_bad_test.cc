@@ -90,6 +90,42 @@ TEST_F(FirstBad, RangeThatLeavesTheProgramIsBadWhereItDoes) {
   EXPECT_EQ(first_bad(AppAddr(0xffff800000000000), 1), AppAddr(0xffff800000000000));
 }
 
+// Around both ends of each part of the address space, and around 0 where a range may wrap.
+TEST_F(FirstBad, AgreesWithTheByteLoopAtEveryEdgeOfTheAddressSpace) {
+  const std::uintptr_t edges[] = {0, kLowMemoryEnd.value, kHighMemoryBegin.value, kUserAddressEnd,
+                                  std::uintptr_t{1} << 63};
+  for (const std::uintptr_t edge : edges) {
+    for (std::size_t before = 0; before <= 20; ++before) {
+      for (std::size_t after = 0; after <= 20; ++after) {
+        const AppAddr begin(edge - before);
+        const AppAddr bad = first_bad(begin, before + after);
+        ASSERT_EQ(bad, first_bad_reference(begin, before + after)) << std::hex << begin.value << " +" << before + after;
+        // Said again without the search: an answer of "fine" needs every byte, or only the one at 0, to be the program's.
+        bool is_fine = edge != 0 || before == 0;
+        for (std::size_t i = 0; i < before + after && is_fine; ++i) is_fine = has_shadow(begin + i);
+        ASSERT_EQ(bad == kNoBadByte, is_fine || before + after == 0) << std::hex << begin.value << " +" << before + after;
+      }
+    }
+  }
+}
+
+TEST_F(FirstBad, TheLastByteOfAllIsBadLikeEveryOtherOutsideTheProgram) {
+  const AppAddr last(~std::uintptr_t{0});
+  for (const std::size_t size : {std::size_t{1}, std::size_t{2}, std::size_t{8}, ~std::size_t{0}}) {
+    EXPECT_EQ(first_bad(last, size), last);
+    EXPECT_NE(first_bad(last, size), kNoBadByte);
+    EXPECT_FALSE(is_accessible(last, size));
+  }
+}
+
+TEST_F(FirstBad, TheByteAtZeroHidesNoneOfItsNeighbours) {
+  poison(AppAddr(), 8, ShadowTag::kUserPoison);
+  EXPECT_EQ(first_bad(AppAddr(), 8), AppAddr(1));
+  EXPECT_EQ(first_bad(AppAddr(), 8), first_bad_reference(AppAddr(), 8));
+  EXPECT_EQ(first_bad(AppAddr(), 1), kNoBadByte);
+  unpoison(AppAddr(), 8);
+}
+
 TEST_F(FirstBad, GranuleStraddlingAccessIsSeen) {
   // Inline compiler checks miss this one: 8 bytes at +60 of a 64-byte object.
   poison(memory_ + 64, 64, ShadowTag::kHeapRightRedzone);

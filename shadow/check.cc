@@ -6,9 +6,17 @@
 #include "shadow/address_map.h"
 
 namespace penumbra::shadow {
+
+constinit Span internal::g_span;
+
 namespace {
 
-constinit Span g_span;
+using internal::g_span;
+
+// First byte of [addr, addr+size) that lies in the span and is not there.
+AppAddr first_unpopulated(AppAddr addr, std::size_t size) {
+  return g_span.first_unpopulated(std::max(addr, g_span.begin), std::min(addr + size, g_span.end));
+}
 
 std::uint8_t load_shadow(ShadowAddr s) { return *s.ptr<const volatile std::uint8_t>(); }
 
@@ -36,6 +44,14 @@ void set_span(const Span& span) { g_span = span; }
 
 const Span& span() { return g_span; }
 
+AppAddr populated_until(AppAddr addr) {
+  if (addr < g_span.begin) return g_span.begin;
+  if (addr >= g_span.end) return AppAddr(kUserAddressEnd);
+  const AppAddr unit_end = std::min(AppAddr(round_down(addr.value, kUnitSize)) + kUnitSize, g_span.end);
+  const AppAddr bad = g_span.first_unpopulated(addr, unit_end);
+  return bad == kNoBadByte ? unit_end : bad;
+}
+
 AppAddr first_bad(AppAddr addr, std::size_t size) {
   if (size == 0 || !is_reserved()) return kNoBadByte;
   if (addr.value + size < addr.value) return addr;
@@ -45,9 +61,8 @@ AppAddr first_bad(AppAddr addr, std::size_t size) {
   const AppAddr part_end = addr < kLowMemoryEnd ? kLowMemoryEnd : AppAddr(kUserAddressEnd);
   const std::size_t inside = std::min<std::size_t>(size, part_end - addr);
   AppAddr bad = first_bad_by_shadow(addr, inside);
-  if (addr < g_span.end && addr + inside > g_span.begin) [[unlikely]] {
-    const AppAddr unpopulated =
-        g_span.first_unpopulated(std::max(addr, g_span.begin), std::min(addr + inside, g_span.end));
+  if (meets_span(addr, inside)) [[unlikely]] {
+    const AppAddr unpopulated = first_unpopulated(addr, inside);
     if (unpopulated != kNoBadByte && (bad == kNoBadByte || unpopulated < bad)) bad = unpopulated;
   }
   if (bad == kNoBadByte && inside < size) return part_end;

@@ -37,4 +37,28 @@ struct Span {
 void set_span(const Span& span);
 const Span& span();
 
+namespace internal {
+extern Span g_span;
+}
+
+// Does [addr, addr+size) reach into the span, so that shadow bytes of 0 do not say all? 0 < size, and the range does
+// not wrap.
+inline bool meets_span(AppAddr addr, std::size_t size) {
+  const Span& span = internal::g_span;
+  return addr.value - span.begin.value + (size - 1) < span.end.value - span.begin.value + (size - 1);
+}
+
+// What the unit map says about a range whose shadow bytes are all 0: no byte of it lies in memory of the span that is
+// not there. The range meets the span and does not wrap.
+inline bool is_populated(AppAddr addr, std::size_t size) {
+  const Span& span = internal::g_span;
+  const AppAddr begin = addr < span.begin ? span.begin : addr;
+  const AppAddr end = addr + size > span.end ? span.end : addr + size;
+  return span.first_unpopulated(begin, end) == kNoBadByte;
+}
+
+// From `addr` up to this address the shadow bytes say all; `addr` itself where its memory is not there. Never farther
+// than to the end of the unit inside the span.
+AppAddr populated_until(AppAddr addr);
+
 }  // namespace penumbra::shadow

@@ -1,9 +1,11 @@
 // What one outline check costs: a call of the entry point that compiled code calls, in a loop over addresses of clean
-// memory, of the last granule of an object, and of unaligned memory. The floor is the same loop calling a function
+// memory, of the last granule of an object, of unaligned memory, and of memory in the region span, where the unit map is
+// asked as well (_in_span: its answer here is one load, as a unit map's of a populated unit is). The floor is the same loop calling a function
 // that returns at once; the exact search without a fast path stands beside it.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "instrument/abi/abi.h"
@@ -68,6 +70,28 @@ void BM_OutlineCheck_load24(benchmark::State& state) {
   loop(state, 0, [](std::uintptr_t address) { __asan_loadN_noabort(address, 24); });
 }
 
+// The span and its unit map for the loops below: one word a unit, all of them populated.
+void loop_in_span(benchmark::State& state, void (*check)(std::uintptr_t)) {
+  static constinit std::atomic<std::uint64_t> words[2] = {2, 2};
+  static constinit AppAddr begin;
+  begin = AppAddr(round_down(memory(), shadow::kUnitSize));
+  shadow::set_span({begin, begin + 2 * shadow::kUnitSize, [](AppAddr from, AppAddr to) {
+                      for (AppAddr at = from; at < to;
+                           at = AppAddr(round_down(at.value, shadow::kUnitSize)) + shadow::kUnitSize) {
+                        if (words[(at - begin) / shadow::kUnitSize].load(std::memory_order_acquire) != 2) return at;
+                      }
+                      return shadow::kNoBadByte;
+                    }});
+  start();
+  loop(state, 0, check);
+  shadow::set_span({});
+  start();
+}
+
+void BM_OutlineCheck_load1_in_span(benchmark::State& state) { loop_in_span(state, __asan_load1_noabort); }
+
+void BM_OutlineCheck_load8_in_span(benchmark::State& state) { loop_in_span(state, __asan_load8_noabort); }
+
 void BM_OutlineCheck_search8(benchmark::State& state) {
   loop(state, 0, [](std::uintptr_t address) { benchmark::DoNotOptimize(shadow::first_bad(AppAddr(address), 8)); });
 }
@@ -81,6 +105,8 @@ BENCHMARK(BM_OutlineCheck_load8);
 BENCHMARK(BM_OutlineCheck_load8_unaligned);
 BENCHMARK(BM_OutlineCheck_load16);
 BENCHMARK(BM_OutlineCheck_load24);
+BENCHMARK(BM_OutlineCheck_load1_in_span);
+BENCHMARK(BM_OutlineCheck_load8_in_span);
 BENCHMARK(BM_OutlineCheck_search8);
 
 }  // namespace

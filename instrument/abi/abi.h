@@ -39,7 +39,7 @@ struct Hooks {
 void set_hooks(const Hooks& hooks);
 const Hooks& hooks();
 
-// The shadow stands: checks check from now on. Once, before the program's first thread.
+// The shadow stands, the span is set: checks check from now on. Once, before the program's first thread.
 void start();
 // Another sanitizer is in the process: every entry point forwards to its definition. Instead of start().
 void stand_aside();

@@ -5,6 +5,7 @@
 #include "runtime/base/export.h"
 #include "runtime/base/os_linux.h"
 #include "shadow/address_map.h"
+#include "shadow/check.h"
 #include "shadow/encoding.h"
 
 namespace {
@@ -24,6 +25,11 @@ extern "C" {
 // start() and while aside.
 __attribute__((visibility("hidden"))) constinit std::uint64_t penumbra_abi_checked_end = 0;
 __attribute__((visibility("hidden"))) constinit std::uint8_t penumbra_abi_aside = 0;
+
+// Accesses of up to 64 bytes at [low, low + reach) may touch the region span. Without a span
+// these are the last 63 addresses of all, which have no shadow.
+__attribute__((visibility("hidden"))) constinit std::uint64_t penumbra_abi_span_low = 0;
+__attribute__((visibility("hidden"))) constinit std::uint64_t penumbra_abi_span_reach = 0;
 
 // The linker's names for the ends of the section that PENUMBRA_SLOT fills.
 extern Slot __start_penumbra_abi_slots[] __attribute__((visibility("hidden")));
@@ -46,7 +52,11 @@ void set_hooks(const Hooks& hooks) { g_hooks = hooks; }
 const Hooks& hooks() { return g_hooks; }
 
 void start() {
-  if (shadow::is_reserved()) penumbra_abi_checked_end = kUserAddressEnd - kLargestFastAccess;
+  if (!shadow::is_reserved()) return;
+  const shadow::Span& span = shadow::span();
+  penumbra_abi_span_low = span.begin.value - (kLargestFastAccess - 1);
+  penumbra_abi_span_reach = span.end.value - penumbra_abi_span_low;
+  penumbra_abi_checked_end = kUserAddressEnd - kLargestFastAccess;
 }
 
 void stand_aside() {

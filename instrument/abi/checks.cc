@@ -46,6 +46,12 @@ __attribute__((visibility("hidden"))) void penumbra_abi_check(AppAddr addr, std:
   report_access(addr, bytes, bad, kind, PENUMBRA_CALLER());
 }
 
+// The shadow bytes allow it; but the access lies in the span, or just before it.
+__attribute__((visibility("hidden"))) void penumbra_abi_check_unit(AppAddr addr, std::size_t bytes, unsigned kind) {
+  if (!shadow::meets_span(addr, bytes) || shadow::is_populated(addr, bytes)) [[likely]] return;
+  report_access(addr, bytes, shadow::first_bad(addr, bytes), kind, PENUMBRA_CALLER());
+}
+
 __attribute__((visibility("hidden"))) void penumbra_abi_report(AppAddr addr, std::size_t bytes, unsigned kind) {
   note_compiled_code();
   const AppAddr bad = shadow::first_bad(addr, bytes);

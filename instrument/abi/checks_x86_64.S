@@ -13,8 +13,8 @@
 // penumbra_abi_checked_end is 0 until the shadow stands, and while we are aside, so one unsigned compare sends away
 // calls that come too early, processes without a shadow, and addresses that have none (kernel, non-canonical).
 //
-// Left to the processor: an access to an empty unit of the region span, whose shadow reads 0. That memory is PROT_NONE
-// or guard-marked, so the access itself faults and is named then; a state word per load would double this path.
+// Shadow that reads 0 says all but inside the region span, where memory that was never allocated, or purged, reads 0 as
+// well (memory ruling 1): a second compare sends those accesses to penumbra_abi_check_unit, which asks the unit map.
 
 #include "instrument/abi/entry_macros_x86_64.h"
 
@@ -34,6 +34,29 @@
   jmp penumbra_abi_check
 1:
   jmp *.Lnext_\name(%rip)
+  .cfi_endproc
+  .popsection
+.endm
+
+// The way out of a fast path that met no bad byte: back, or to the unit map if the address lies in the span, or up to
+// 63 bytes before it. Destroys rax.
+.macro PASS name
+  movq %rdi, %rax
+  subq penumbra_abi_span_low(%rip), %rax
+  cmpq penumbra_abi_span_reach(%rip), %rax
+  jb .Lunit_\name
+  ret
+.endm
+
+.macro UNIT_PATH name, bytes, kind
+  .pushsection .text.unlikely.penumbra_abi, "ax", @progbits
+.Lunit_\name:
+  .cfi_startproc
+.ifnc \bytes,rsi
+  movl $\bytes, %esi
+.endif
+  movl $\kind, %edx
+  jmp penumbra_abi_check_unit
   .cfi_endproc
   .popsection
 .endm
@@ -61,15 +84,16 @@
   movsbl PENUMBRA_ABI_SHADOW_OFFSET(%rax), %eax
   testl %eax, %eax
   jne 1f
-  ret
+  PASS \name
 1:
   movl %edi, %ecx
   andl $PENUMBRA_ABI_GRANULE_MASK, %ecx
   cmpl %eax, %ecx
   jge .Lslow_\name
-  ret
+  ret                           // a byte that is not 0 says that its memory is there
   END_CHECK \name
   SLOW_PATH \name, 1, \kind
+  UNIT_PATH \name, 1, \kind
 .endm
 
 // 2, 4 and 8 bytes.
@@ -82,7 +106,7 @@
   movzbl PENUMBRA_ABI_SHADOW_OFFSET(%rdx), %ecx
   orb PENUMBRA_ABI_SHADOW_OFFSET(%rax), %cl
   jne 1f
-  ret
+  PASS \name
 1:
   cmpq %rax, %rdx
   je 2f
@@ -94,9 +118,10 @@
   andl $PENUMBRA_ABI_GRANULE_MASK, %eax
   cmpl %ecx, %eax
   jge .Lslow_\name
-  ret
+  PASS \name
   END_CHECK \name
   SLOW_PATH \name, \bytes, \kind
+  UNIT_PATH \name, \bytes, \kind
 .endm
 
 // 16 bytes: two granules when aligned, three when not; a partial last one is left to the slow path.
@@ -110,9 +135,10 @@
   jne .Lslow_\name
   cmpb $0, PENUMBRA_ABI_SHADOW_OFFSET(%rdx)
   jne .Lslow_\name
-  ret
+  PASS \name
   END_CHECK \name
   SLOW_PATH \name, 16, \kind
+  UNIT_PATH \name, 16, \kind
 .endm
 
 // Any size: the first, the last and every granule between, where they are few; more goes to the vectorised search.
@@ -131,9 +157,10 @@
   incq %rax
   cmpq %rdx, %rax
   jbe 1b
-  ret
+  PASS \name
   END_CHECK \name
   SLOW_PATH \name, rsi, \kind
+  UNIT_PATH \name, rsi, \kind
 .endm
 
 .macro CHECKS suffix, abort

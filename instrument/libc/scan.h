@@ -9,7 +9,8 @@
 //
 // I1  no byte is read whose granule says that it may not be touched, unless a neighbour in its block may be
 // I2  passed counts accessible characters only; after kBad the character at `passed` holds the first bad byte
-// Memory whose shadow reads "fine" though nothing is mapped faults here as it would in libc.
+// I3  a unit of the region span is asked for once, when a walk enters it: one that is not there ends the walk
+// Memory outside the span whose shadow reads "fine" though nothing is mapped faults here as it would in libc.
 //
 // zone: signal-safe
 #pragma once
@@ -45,9 +46,14 @@ inline std::uint64_t load_shadow_word(ShadowAddr s) {
 
 inline constexpr std::size_t kBlock = 64;
 
-// Bytes from `here` on, at most `bytes`, before the first bad one. The range stays in one block.
-inline std::size_t accessible_bytes(AppAddr here, std::size_t bytes) {
+// Bytes from `here` on, at most `bytes`, before the first bad one. The range stays in one block, which lies in one
+// page. Up to `there` a walk knows already that memory is there.
+inline std::size_t accessible_bytes(AppAddr here, std::size_t bytes, AppAddr& there) {
   if (!shadow::has_shadow(here)) [[unlikely]] return 0;
+  if (here >= there) [[unlikely]] {
+    there = shadow::populated_until(here);
+    if (there == here) return 0;
+  }
   const AppAddr block(here.value & ~(kBlock - 1));
   if (load_shadow_word(shadow::shadow_of(block)) == 0) [[likely]] return bytes;
   const AppAddr bad = shadow::first_bad(here, bytes);
@@ -60,13 +66,14 @@ bool is_aligned(const Char* p) {
 }
 
 // Accessible characters from p on, at most `most` and at most to the end of p's block (a misaligned wide character
-// counts alone). 0 means that the character at p holds a bad byte; most is not 0.
+// counts alone). 0 means that the character at p holds a bad byte; most is not 0. `there` is null in a walk's first
+// call and the walk's own from then on.
 template <class Char>
-std::size_t window_at(const Char* p, std::size_t most) {
+std::size_t window_at(const Char* p, std::size_t most, AppAddr& there) {
   const AppAddr here(p);
   if (!is_aligned(p)) [[unlikely]] return shadow::is_accessible(here, sizeof(Char)) ? 1 : 0;
   const std::size_t room = (kBlock - (here.value & (kBlock - 1))) / sizeof(Char);
-  return accessible_bytes(here, std::min(room, most) * sizeof(Char)) / sizeof(Char);
+  return accessible_bytes(here, std::min(room, most) * sizeof(Char), there) / sizeof(Char);
 }
 
 // One bit a byte of the block that `here` lies in: set where a character equals a or b. Bit 0 is the byte at `here`.
@@ -93,9 +100,10 @@ std::uint64_t matches_in_block(AppAddr here, Char a, Char b) {
 template <class Char>
 Scan scan_for(const Char* s, std::size_t most, Char a, Char b) {
   std::size_t passed = 0;
+  AppAddr there;
   while (passed < most) {
     const Char* const p = s + passed;
-    const std::size_t window = window_at(p, most - passed);
+    const std::size_t window = window_at(p, most - passed, there);
     if (window == 0) return {passed, ScanEnd::kBad};
     if (!is_aligned(p)) [[unlikely]] {
       Char c;
@@ -119,8 +127,9 @@ Scan scan_for(const Char* s, std::size_t most, Char a) {
 template <class Char, class Stop>
 Scan scan_until(const Char* s, std::size_t most, Stop stop) {
   std::size_t passed = 0;
+  AppAddr there;
   while (passed < most) {
-    const std::size_t window = window_at(s + passed, most - passed);
+    const std::size_t window = window_at(s + passed, most - passed, there);
     if (window == 0) return {passed, ScanEnd::kBad};
     for (std::size_t i = 0; i < window; ++i) {
       Char c;
@@ -174,10 +183,12 @@ struct PairScan {
 template <class Char, class Stop>
 PairScan scan_pair(const Char* a, const Char* b, std::size_t most, Stop stop) {
   std::size_t passed = 0;
+  AppAddr a_there;
+  AppAddr b_there;
   while (passed < most) {
-    const std::size_t in_a = window_at(a + passed, most - passed);
+    const std::size_t in_a = window_at(a + passed, most - passed, a_there);
     if (in_a == 0) return {{passed, ScanEnd::kBad}, false};
-    const std::size_t in_b = window_at(b + passed, in_a);
+    const std::size_t in_b = window_at(b + passed, in_a, b_there);
     if (in_b == 0) return {{passed, ScanEnd::kBad}, true};
     for (std::size_t i = equal_prefix(a + passed, b + passed, in_b); i < in_b; ++i) {
       Char x;

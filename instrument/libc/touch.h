@@ -4,8 +4,8 @@
 // frame, who called. All checks are exact (the bytes that the call really touches), none changes errno, and the
 // program goes on afterwards, so several faults may come from one call.
 //
-// The first look at up to 57 bytes is inline and by shadow bytes alone; memory of purged regions is inaccessible,
-// so what these bytes cannot say (memory ruling 1) shows as a SIGSEGV in the call itself and is reported there.
+// The first look at up to 57 bytes is inline. Inside the region span the unit map is asked as well: memory that was
+// never allocated, or purged, has shadow that reads 0 (memory ruling 1).
 // The kernel answers EFAULT instead of a SIGSEGV: ranges that it touches are checked by kernel_reads() and kernel_writes().
 //
 // zone: signal-safe
@@ -106,7 +106,7 @@ class Touch {
     if (bytes - 1 >= kInlineBytes || !is_plain(a)) return false;
     const std::uint64_t word = load_shadow_word(shadow::shadow_of(a));
     const std::size_t last = ((a.value & (shadow::kGranuleSize - 1)) + bytes - 1) >> shadow::kGranuleShift;
-    return word << (56 - 8 * last) == 0;
+    return word << (56 - 8 * last) == 0 && (!shadow::meets_span(a, bytes) || shadow::is_populated(a, bytes));
   }
 
   void range(AppAddr a, std::size_t bytes, bool is_write) const {

@@ -112,6 +112,60 @@ TEST_F(OutlineChecks, EverySizeAgreesWithTheByteLoopOnEveryGranuleMix) {
   }
 }
 
+// A span of three units within unused memory, whose middle one is not there; its shadow reads 0 throughout.
+class OutlineChecksInSpan : public OutlineChecks {
+ protected:
+  static constexpr std::size_t kUnit = shadow::kUnitSize;
+
+  void SetUp() override {
+    OutlineChecks::SetUp();
+    reserved_ = AppAddr(mmap(nullptr, 5 * kUnit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    span_ = AppAddr(round_up(reserved_.value + 64, kUnit));
+    gone_ = span_ + kUnit;
+    shadow::set_span({span_, span_ + 3 * kUnit, [](AppAddr begin, AppAddr end) {
+                        if (begin < gone_ + kUnit && end > gone_) return begin < gone_ ? gone_ : begin;
+                        return shadow::kNoBadByte;
+                      }});
+    start();
+  }
+
+  void TearDown() override {
+    shadow::set_span({});
+    start();
+    munmap(reserved_.ptr<void>(), 5 * kUnit);
+    OutlineChecks::TearDown();
+  }
+
+  AppAddr reserved_;
+  AppAddr span_;
+  inline static AppAddr gone_;
+};
+
+TEST_F(OutlineChecksInSpan, EmptyUnitsAreBadThoughTheirShadowReadsZero) {
+  for (const AppAddr edge : {span_, gone_, gone_ + 1000, gone_ + kUnit, span_ + 3 * kUnit}) {
+    for (AppAddr at = edge - 70; at < edge + 10; at = at + 1) {
+      for (const Sized& check : kSized) {
+        const AppAddr bad = shadow::first_bad_reference(at, check.bytes);
+        check.load(at.value);
+        check.store(at.value);
+        ASSERT_EQ(log_.faults().size(), bad == shadow::kNoBadByte ? 0u : 2u) << at - span_ << " bytes " << check.bytes;
+        if (!log_.faults().empty()) {
+          ASSERT_EQ(log_.faults()[1].bad, bad);
+          ASSERT_EQ(log_.faults()[1].size, check.bytes);
+          ASSERT_TRUE(log_.faults()[1].is_write);
+        }
+        log_.faults().clear();
+      }
+      for (const std::size_t bytes : {3, 24, 63, 64, 65}) {
+        const AppAddr bad = shadow::first_bad_reference(at, bytes);
+        __asan_loadN_noabort(at.value, bytes);
+        ASSERT_EQ(log_.faults().size(), bad == shadow::kNoBadByte ? 0u : 1u) << at - span_ << " N " << bytes;
+        log_.faults().clear();
+      }
+    }
+  }
+}
+
 TEST_F(OutlineChecks, ALongRangeIsSearchedToItsEnd) {
   set(5000, 0xf7);
   __asan_storeN_noabort(memory_.value, 40000);

@@ -75,6 +75,53 @@ TEST_F(TextEntries, FreedMemoryIsReportedAtItsFirstByte) {
   }
 }
 
+// Two units in the span, of which the second is not there as far as the unit map knows. Its shadow reads 0, and its
+// memory is mapped all the same, so that a call that misses it goes on unnoticed.
+class TextEntriesInSpan : public TextEntries {
+ protected:
+  static constexpr std::size_t kUnit = shadow::kUnitSize;
+
+  void SetUp() override {
+    TextEntries::SetUp();
+    mapped_ = static_cast<char*>(
+        mmap(nullptr, 4 * kUnit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    span_ = AppAddr(round_up(AppAddr(mapped_).value, kUnit));
+    gone_ = span_ + kUnit;
+    memset(span_.ptr<void>(), 'x', 2 * kUnit);
+    memset((gone_ + kUnit).ptr<void>(), 0, 16);
+    shadow::set_span({span_, gone_ + kUnit, [](AppAddr begin, AppAddr end) {
+                        if (end <= gone_) return shadow::kNoBadByte;
+                        return begin < gone_ ? gone_ : begin;
+                      }});
+  }
+
+  void TearDown() override {
+    shadow::set_span({});
+    munmap(mapped_, 4 * kUnit);
+    TextEntries::TearDown();
+  }
+
+  char* mapped_ = nullptr;
+  AppAddr span_;
+  inline static AppAddr gone_;
+};
+
+TEST_F(TextEntriesInSpan, MemoryThatIsNotThereIsReportedThoughItsShadowReadsZero) {
+  for (const TextCall& call : text_calls()) {
+    for (const std::size_t count : {1, 4, 16, 200}) {
+      char* const begin = (gone_ - count * call.char_bytes).ptr<char>();
+      call.call(begin, count);
+      expect_no_fault(call.function, "ends at an empty unit, " + std::to_string(count));
+      call.call(begin, count + 1);
+      expect_bad_access(call.function, call.is_write, gone_.ptr<void>(), "runs into an empty unit");
+      call.call(gone_.ptr<char>(), count);
+      expect_bad_access(call.function, !call.reads_first(), gone_.ptr<void>(), "in an empty unit");
+      memset(begin, 'x', 2 * count * call.char_bytes);
+      FaultRecord::clear();
+    }
+  }
+}
+
 TEST_F(TextEntries, EveryExportedTextFunctionIsInTheTable) {
   std::set<std::string> tested;
   for (const TextCall& call : text_calls()) tested.insert(call.function);

@@ -27,6 +27,7 @@
 #include "runtime/report/symbolizer.h"
 #include "runtime/signals/signals.h"
 #include "runtime/stacks/stacks.h"
+#include "runtime/stats.h"
 #include "runtime/threads.h"
 #include "shadow/address_map.h"
 
@@ -114,6 +115,11 @@ preload::Source start_heap(const Options& options) {
   return preload::Source::kOurs;
 }
 
+void before_end() {
+  report::say_repeats();
+  if (process_options().stats) say_stats();
+}
+
 // The launcher's default_cache_folder(), by the same variables.
 void append_cache_folder(TextBuffer& folder, const Options& options, char** envp) {
   const char* const cache = find_environment(envp, "XDG_CACHE_HOME");
@@ -160,7 +166,7 @@ Stage bring_up(char** envp) {
   preload::init(start_heap(options));
   if (options.symbolize) report::find_helper();
   report::init_reports(options, report_sources(), options.symbolize ? report::symbolize : nullptr);
-  report::arm_exit_handler(report::say_repeats);
+  report::arm_exit_handler(before_end);
   signals::init(report_sources().in_span);
   connect_compiled_code(report_sources());
   abi::start();

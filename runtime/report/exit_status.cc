@@ -57,6 +57,8 @@ void arm_exit_handler(void (*before_end)()) {
   __cxa_at_quick_exit(end_quick, nullptr);
 }
 
+bool owns_memory() { return current_task().pid == g_owner.load(std::memory_order_relaxed); }
+
 void mark_reported() {
   const int me = current_task().pid;
   if (me == g_owner.load(std::memory_order_relaxed)) {
@@ -83,6 +85,7 @@ void end_now(int status) {
 }
 
 void end_in_panic() {
+  if (g_before_end != nullptr) g_before_end();
   const int exitcode = g_exitcode.load(std::memory_order_relaxed);
   if (exitcode == 0) os::abort_now();
   os::exit_process(exitcode);

@@ -22,6 +22,8 @@ void arm_exit_handler(void (*before_end)());
 // In a fork child: it has reported nothing yet.
 void forget_reported_after_fork();
 
+// Is the calling process the one whose memory this is, and not a vfork child in it?
+bool owns_memory();
 void mark_reported();
 bool has_reported();
 

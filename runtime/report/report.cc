@@ -28,6 +28,7 @@ constinit Sources g_sources;
 constinit SymbolizeHook g_symbolize = nullptr;
 constinit Listener g_listener;
 constinit SeenPlaces g_seen;
+constinit std::atomic<std::uint64_t> g_reports{0};
 constinit ReportLock g_lock;
 
 // Everything below belongs to whoever holds g_lock.
@@ -124,6 +125,7 @@ void report_locked(const Fault& fault, bool counts) {
     write_out(g_text.data(), g_text.size());
   }
   if (!g_is_new) return;
+  g_reports.fetch_add(1, std::memory_order_relaxed);
   if (g_listener.reported != nullptr) {
     FixedTextBuffer<64> word;
     append_class(word, g_input);
@@ -204,6 +206,7 @@ void print(void (*compose)(Desk& desk, const void* argument), const void* argume
 
 void fork_child() {
   g_lock.reset_after_fork();
+  g_reports.store(0, std::memory_order_relaxed);
   forget_reported_after_fork();
 }
 
@@ -218,6 +221,10 @@ bool abandon_report(void* ucontext) {
   registers[REG_RIP] = static_cast<greg_t>(reinterpret_cast<std::uintptr_t>(&penumbra_abandon_stack));
   registers[REG_RDI] = static_cast<greg_t>(reinterpret_cast<std::uintptr_t>(stack_top()));
   return true;
+}
+
+ReportCounts report_counts() {
+  return {g_reports.load(std::memory_order_relaxed), g_seen.repeats(), g_seen.refused()};
 }
 
 void say_repeats() {

@@ -69,6 +69,13 @@ void report_handled_fault(const Fault& fault);
 // it, and answers true.
 bool abandon_report(void* ucontext);
 
+// Reports printed by this process (a fork child counts its own), faults at places reported before, and faults that
+// found the table of places full.
+struct ReportCounts {
+  std::uint64_t reports, repeats, refused;
+};
+ReportCounts report_counts();
+
 // One line about places that came again, if there were any; called when the process ends.
 void say_repeats();
 

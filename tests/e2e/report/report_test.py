@@ -389,6 +389,56 @@ class Status(ReportCase):
                 self.assertEqual(self.ends(way).stdout, plain)
                 self.assertEqual(self.ends(way, "report").stdout, plain)
 
+    STATISTICS = ("live areas", "live bytes", "lazy areas", "lazy bytes", "retained areas", "retained bytes",
+                  "shadow pages", "shadow pages dying", "shadow pages pinned", "flushes", "pages flushed",
+                  "purge passes", "purge chunks", "longest chunk, ns", "late faults lost", "heap arenas",
+                  "heap arena bytes", "heap units taken", "quarantined bytes", "blocks lost", "reports",
+                  "repeated faults", "faults not reported")
+
+    def statistics(self, text):
+        """The figures of the one process that says them in this text."""
+        self.assertEqual(len(re.findall(r"^penumbra: statistics of process \d+$", text, re.M)), 1, text)
+        lines = text[text.index("penumbra: statistics of process"):].splitlines()[1:]
+        self.assertEqual(len(lines), len(self.STATISTICS) + 1, text)
+        depot = [line for line in lines if line.startswith("stack depot: ")]
+        self.assertRegex(depot[0], r"^stack depot: \d+ stacks in \d+ of \d+ bytes, \d+ wasted, 0 stacks lost$")
+        lines.remove(depot[0])
+        figures = {}
+        for line in lines:
+            match = re.fullmatch(r"([a-z, ]+): +(\d+)", line)
+            self.assertIsNotNone(match, line)
+            figures[match[1]] = int(match[2])
+        self.assertEqual(tuple(figures), self.STATISTICS)
+        return figures
+
+    def test_statistics_are_complete_whichever_way_the_process_ends(self):
+        for way in ("return", "exit", "_exit", "_Exit", "quick_exit", "pthread_exit"):
+            with self.subTest(way):
+                figures = self.statistics(self.ends(way, options="stats=1").stderr)
+                self.assertEqual(figures["reports"], 0)
+                done = self.ends(way, "report", options="stats=1")
+                figures = self.statistics(done.stderr)
+                self.assertEqual((figures["reports"], done.returncode), (1, 99))
+                for name in ("live areas", "live bytes", "shadow pages", "heap arenas", "heap units taken"):
+                    self.assertGreater(figures[name], 0, name)
+                self.assertGreater(figures["heap arena bytes"], 1 << 20)
+                self.assertNotIn("stack depot: 0 stacks", done.stderr)
+
+    def test_statistics_count_faults_that_came_again(self):
+        figures = self.statistics(run(BUGS, "repeat", options="stats=1").stderr)
+        self.assertEqual(figures["reports"], 1)
+        self.assertGreater(figures["repeated faults"], 0)
+
+    def test_statistics_are_said_in_a_panic_too_and_never_unasked(self):
+        self.assertEqual(self.statistics(self.ends("return", "report", options="fault=panic:stats=1").stderr)["reports"], 1)
+        self.assertNotIn("statistics", self.ends("return", "report").stderr)
+
+    def test_statistics_go_where_reports_go(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = self.ends("return", options=f"stats=1:log_path={folder}/log")
+            self.assertEqual(done.stderr, "")
+            self.statistics(pathlib.Path(folder, "log").read_text())
+
     def test_a_report_in_an_exit_handler_counts(self):
         done = self.ends("return", "late")
         self.one_report(done)

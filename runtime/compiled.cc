@@ -121,6 +121,8 @@ void connect_compiled_code(const report::Sources& sources) {
   hooks.print_address = print_address;
   hooks.print_stack = print_stack;
   hooks.end_process = end_process;
+  hooks.thread_begins = signals::thread_begins;
+  hooks.thread_ends = signals::thread_ends;
   abi::set_hooks(hooks);
   signals::set_resume_hook(abi::skip_faulting_check);
   report::set_listener({abi::note_report, abi::run_death_callback});

@@ -7,6 +7,7 @@
 #include "runtime/base/thread_id.h"
 #include "runtime/family_api.h"
 #include "runtime/report/report.h"
+#include "runtime/signals/signals.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -56,6 +57,7 @@ void after_fork_in_parent() {
 void after_fork_in_child() {
   announce_child();
   report::fork_child();
+  signals::fork_child();
   region::fork_child();
   heap::fork_child();
   family_fork_child();
@@ -64,6 +66,7 @@ void after_fork_in_child() {
 
 void in_unannounced_child() {
   report::fork_child();
+  signals::fork_child();
   region::fork_child();
   heap::fork_child_unprepared();
   family_fork_child();

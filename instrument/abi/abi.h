@@ -34,6 +34,9 @@ struct Hooks {
   void (*print_stack)(const CodeContext& context) = nullptr;
   // Ends the process after a report, as fault=panic does.
   void (*end_process)() = nullptr;
+  // Called in each thread that pthread_create() began, before and after what it runs.
+  void (*thread_begins)() = nullptr;
+  void (*thread_ends)() = nullptr;
 };
 
 void set_hooks(const Hooks& hooks);

@@ -10,6 +10,7 @@
 
 #include <atomic>
 
+#include "instrument/abi/abi.h"
 #include "instrument/abi/compiled.h"
 #include "instrument/abi/globals.h"
 #include "instrument/abi/page_pool.h"
@@ -80,7 +81,10 @@ struct ThreadStart {
 constinit Mutex g_lock;
 constinit PagePool<ThreadStart> g_starts;
 
-void leave_thread(void*) { end_thread_stack(); }
+void leave_thread(void*) {
+  end_thread_stack();
+  if (hooks().thread_ends != nullptr) hooks().thread_ends();
+}
 
 // More than thread_main's frame below its frame pointer, and what it calls has returned by then.
 constexpr std::size_t kOwnFrameBytes = 512;
@@ -97,7 +101,7 @@ void remember_own_stack() {
   ::pthread_attr_destroy(&attributes);
 }
 
-// The first frame of a thread that may run compiled code. libc's cleanup handlers run on return, pthread_exit and
+// The first frame of a thread. libc's cleanup handlers run on return, pthread_exit and
 // cancellation alike, and before the destructors of thread-specific data.
 void* thread_main(void* box) {
   ThreadStart* const boxed = static_cast<ThreadStart*>(box);
@@ -106,8 +110,11 @@ void* thread_main(void* box) {
     const LockGuard guard(g_lock);
     g_starts.give(boxed);
   }
-  remember_own_stack();
-  begin_thread_stack(AppAddr(__builtin_frame_address(0)) - kOwnFrameBytes);
+  if (hooks().thread_begins != nullptr) hooks().thread_begins();
+  if (has_compiled_code()) {
+    remember_own_stack();
+    begin_thread_stack(AppAddr(__builtin_frame_address(0)) - kOwnFrameBytes);
+  }
   void* result;
   pthread_cleanup_push(leave_thread, nullptr);
   result = start.routine(start.argument);
@@ -189,7 +196,7 @@ __attribute__((visibility("hidden"))) void penumbra_abi_on_dlmopen() { expect_ne
 
 __attribute__((visibility("hidden"))) RoutineAndArgument penumbra_abi_on_pthread_create(void* (*routine)(void*),
                                                                                         void* argument) {
-  if (!shadow::is_reserved() || !has_compiled_code()) return {routine, argument};
+  if (!shadow::is_reserved() || (!has_compiled_code() && hooks().thread_begins == nullptr)) return {routine, argument};
   const LockGuard guard(g_lock);
   ThreadStart* const start = g_starts.take();
   if (start == nullptr) return {routine, argument};

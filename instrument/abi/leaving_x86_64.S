@@ -6,7 +6,7 @@
 //
 // All but vfork are tail jumps: the return address, the stack and every callee-saved register are the caller's, so the
 // unwinder, longjmp's target and swapcontext's saved state see a direct call. While penumbra_abi_compiled is 0 the cost
-// is one compare. The first call of a name looks its next definition up (penumbra_abi_resolve).
+// is one compare. The first call of a name looks its next definition up (penumbra_abi_resolve). pthread_create always asks.
 
 // The C++ runtime's names carry the version under which libstdc++ and libgcc_s define them, as versions that are no
 // default: the dynamic loader finds ours for references to that version, but a linker never does. Else a program linked
@@ -168,10 +168,6 @@ LEAVING dlmopen, penumbra_abi_on_dlmopen, 1
 pthread_create:
   .cfi_startproc
   endbr64
-  cmpb $0, penumbra_abi_compiled(%rip)
-  jne 1f
-  jmp *.Lnext_pthread_create(%rip)
-1:
   SAVE_ARGUMENTS
   movq %rdx, %rdi
   movq %rcx, %rsi

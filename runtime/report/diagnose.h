@@ -80,7 +80,7 @@ struct Snapshot {
   bool has_global = false;
   GlobalInfo global;
   std::uintptr_t stack_pointer = 0;  // where a signal interrupted, else 0
-  bool on_stack = false;           // the address lies in the mapping that the stack pointer points into
+  bool on_stack = false;           // the address lies in the writable mapping that the stack pointer points into
   int task = 0;                    // thread id
   int process = 0;
   unsigned cpu = 0;

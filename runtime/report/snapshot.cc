@@ -98,7 +98,8 @@ void collect_signal(const Fault& fault, Snapshot& s) {
         auto& wanted = *static_cast<StackSearch*>(cookie);
         if (wanted.stack_pointer < mapping.begin) return false;
         if (wanted.stack_pointer >= mapping.end) return true;
-        wanted.same = wanted.address >= mapping.begin && wanted.address < mapping.end;
+        // A thread's stack pointer that has overflowed lies in the guard, which is a mapping as well.
+        wanted.same = mapping.writable && wanted.address >= mapping.begin && wanted.address < mapping.end;
         return false;
       },
       &search);

@@ -7,21 +7,19 @@
 #include "runtime/base/export.h"
 #include "runtime/base/os_process.h"
 #include "runtime/signals/dispositions.h"
+#include "runtime/signals/thread_stacks.h"
 
 namespace penumbra::signals {
 namespace {
-
-// Room for the kernel's frame with every vector state there is (AMX: 11 KiB), the program's own needs aside; the
-// report itself has another stack.
-constexpr std::size_t kOwnStackBytes = 64 << 10;
 
 constinit std::atomic<bool> g_watching{false};
 constinit std::atomic<SigactionFunction> g_real_sigaction{nullptr};
 using SpanTest = bool (*)(AppAddr);
 constinit SpanTest g_in_span = nullptr;
 constinit ResumeHook g_resume = nullptr;
-constinit thread_local bool t_is_main = false;
-alignas(16) constinit std::uint8_t g_own_stack[kOwnStackBytes] = {};
+// The alternate stack that this thread has from us, whether or not it is the one in force.
+constinit thread_local std::uint8_t* t_own_stack = nullptr;
+alignas(16) constinit std::uint8_t g_main_stack[kThreadStackBytes] = {};
 
 os::Result alternate_stack(const stack_t* wanted, stack_t* old) {
   return os::Result(os::raw_syscall(SYS_sigaltstack, reinterpret_cast<long>(wanted), reinterpret_cast<long>(old)));
@@ -55,15 +53,35 @@ void reset_to_default(int signal) {
   real_sigaction()(signal, &held, nullptr);
 }
 
-bool is_own_stack(const stack_t& stack) { return stack.ss_sp == g_own_stack; }
+bool is_own_stack(const stack_t& stack) { return t_own_stack != nullptr && stack.ss_sp == t_own_stack; }
 
 void install_own_stack() {
-  if (!t_is_main) return;
+  if (t_own_stack == nullptr) return;
   stack_t now{};
   if (!alternate_stack(nullptr, &now).ok() || (now.ss_flags & SS_DISABLE) == 0) return;
-  const stack_t own{g_own_stack, 0, sizeof g_own_stack};
+  const stack_t own{t_own_stack, 0, kThreadStackBytes};
   alternate_stack(&own, nullptr).ignore();
 }
+
+void thread_begins() {
+  if (!is_watching() || os::is_sealed()) return;
+  t_own_stack = take_thread_stack_memory();
+  install_own_stack();
+}
+
+void thread_ends() {
+  std::uint8_t* const own = t_own_stack;
+  if (own == nullptr || own == g_main_stack || os::is_sealed()) return;
+  stack_t now{};
+  if (!alternate_stack(nullptr, &now).ok()) return;
+  const stack_t off{nullptr, SS_DISABLE, 0};
+  // Refused where a handler on it ends the thread.
+  if (is_own_stack(now) && !alternate_stack(&off, nullptr).ok()) return;
+  t_own_stack = nullptr;
+  give_thread_stack_memory(own);
+}
+
+void fork_child() { reset_thread_stacks_after_fork(); }
 
 void init(bool (*span_test)(AppAddr)) {
   g_in_span = span_test;
@@ -73,7 +91,7 @@ void init(bool (*span_test)(AppAddr)) {
     const struct sigaction held = untouched_default();
     real_sigaction()(signal, &held, nullptr);
   }
-  t_is_main = true;
+  t_own_stack = g_main_stack;
   install_own_stack();
   g_watching.store(true, std::memory_order_release);
 }

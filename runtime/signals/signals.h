@@ -1,10 +1,11 @@
-// Start of the signal side: stands in front of SIGSEGV and SIGBUS, and gives the main thread a stack to say so on.
+// Start of the signal side: stands in front of SIGSEGV and SIGBUS, and gives each thread a stack to say so on.
 //
 // A program that was started with one of the two ignored keeps ignoring it, and so do the programs that it starts.
 //
-// The main thread gets an alternate signal stack, because a stack that has overflowed has no room for a handler. The
-// program does not see it: sigaltstack() answers that there is none, and the program's own replaces it. Other threads
-// get none: a mapping per thread for a report of overflow only; such a thread dies by SIGSEGV without one.
+// The main thread and those that pthread_create() begins get an alternate signal stack, because a stack that has
+// overflowed has no room for a handler. The program does not see it: sigaltstack() answers that there is none, and the
+// program's own replaces it. Threads that come by another way (clone, C11's thrd_create) have none, and die by SIGSEGV
+// without a report when their stack overflows.
 //
 // zone: nomalloc
 #pragma once
@@ -36,7 +37,13 @@ SigactionFunction real_sigaction();
 
 // Is `stack` the one that we gave to the calling thread?
 bool is_own_stack(const stack_t& stack);
-// Gives it to the calling thread (again), if it is the main thread and has none.
+// Sets it for the calling thread (again), if it has one from us and the program has set none.
 void install_own_stack();
+
+// Around what a new thread runs. thread_ends() is called on the thread's own stack, or does nothing for good: the
+// memory of a stack that is in use cannot be given away.
+void thread_begins();
+void thread_ends();
+void fork_child();
 
 }  // namespace penumbra::signals

@@ -1,5 +1,6 @@
 // Memory that cannot be touched, and what programs do about it: faults.c MODE.
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -49,6 +50,46 @@ static __attribute__((noinline)) int recurse(int n) {
   return recurse(n + 1) + frame[0];
 }
 
+static void* recurse_in_thread(void* unused) {
+  (void)unused;
+  return (void*)(intptr_t)recurse(0);
+}
+
+static void show_alternate_stack(const char* when) {
+  stack_t stack;
+  sigaltstack(NULL, &stack);
+  printf("%s: %d %zu %d\n", when, stack.ss_sp == NULL, stack.ss_size, stack.ss_flags == SS_DISABLE);
+}
+
+static void* use_alternate_stacks(void* how) {
+  static char memory[16384];
+  show_alternate_stack("new thread");
+  const stack_t own = {.ss_sp = memory, .ss_size = sizeof memory};
+  stack_t before;
+  sigaltstack(&own, &before);
+  printf("replaces none: %d %d\n", before.ss_sp == NULL, before.ss_flags == SS_DISABLE);
+  sigaltstack(NULL, &before);
+  printf("own: %d %zu %d\n", before.ss_sp == memory, before.ss_size, before.ss_flags);
+  if (strcmp(how, "keep") == 0) return NULL;
+  const stack_t off = {.ss_flags = SS_DISABLE};
+  sigaltstack(&off, NULL);
+  show_alternate_stack("disabled");
+  if (strcmp(how, "exit") == 0) pthread_exit(NULL);
+  if (strcmp(how, "cancel") == 0) {
+    pthread_cancel(pthread_self());
+    pthread_testcancel();
+  }
+  return NULL;
+}
+
+static size_t mapped_kilobytes(void) {
+  FILE* const file = fopen("/proc/self/statm", "r");
+  size_t pages = 0;
+  if (file == NULL || fscanf(file, "%zu", &pages) != 1) abort();
+  fclose(file);
+  return pages * 4;
+}
+
 static __attribute__((noinline)) void write_null(void) { *(volatile int*)(uintptr_t)0x18 = 1; }
 
 static void show(const char* what, int signal) {
@@ -85,6 +126,21 @@ int main(int argc, char** argv) {
     return *(volatile char*)g_page;
   } else if (strcmp(mode, "overflow") == 0) {
     return recurse(0);
+  } else if (strcmp(mode, "thread_overflow") == 0) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, recurse_in_thread, NULL);
+    pthread_join(thread, NULL);
+  } else if (strcmp(mode, "thread_stacks") == 0) {
+    const char* const ways[] = {"return", "exit", "cancel", "keep"};
+    size_t before = 0;
+    for (int i = 0; i < 4000; ++i) {
+      pthread_t thread;
+      if (i == 40) before = mapped_kilobytes();
+      if (i == 40 && freopen("/dev/null", "w", stdout) == NULL) return 1;
+      pthread_create(&thread, NULL, use_alternate_stacks, (void*)ways[i % 4]);
+      pthread_join(thread, NULL);
+    }
+    return mapped_kilobytes() - before < 4096 ? 5 : 6;
   } else if (strcmp(mode, "bus") == 0) {
     FILE* file = tmpfile();
     g_page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fileno(file), 0);

@@ -489,6 +489,17 @@ class Signals(ReportCase):
     def test_an_overflowed_stack_shows_who_recursed(self):
         self.assert_lines(self.one_report(self.fault("overflow")), r"^Call Trace:\n(?: .* recurse\+0x[0-9a-f]+/0x.*\n){64}\n")
 
+    def test_a_thread_that_overflows_its_stack_is_reported_as_such(self):
+        done = self.fault("thread_overflow")
+        self.assertEqual(done.returncode, -11)
+        self.assert_lines(self.one_report(done), r"\ABUG: KASAN: stack-overflow in recurse\+",
+                          r"^Call Trace:\n(?: .* recurse\+0x[0-9a-f]+/0x.*\n){64}\n")
+
+    def test_threads_see_no_alternate_stack_but_their_own_and_leave_none_behind(self):
+        done = self.fault("thread_stacks")
+        self.assertEqual((done.returncode, done.stderr), (5, ""))
+        self.assertEqual(done.stdout, self.fault("thread_stacks", preload=False).stdout)
+
     def test_a_fault_in_the_shadow_names_the_range_that_was_meant(self):
         self.assert_lines(self.one_report(self.fault("shadow")),
                           r"^KASAN: maybe wild-memory-access in range \[0x0000000080040000-0x0000000080040007\]\n")

@@ -76,7 +76,7 @@ bool init(const Options& options) {
     g_header_secret = *reinterpret_cast<const std::uint64_t*>(random + 8);
   }
   g_heap.junk_bytes = options.junk;
-  g_heap.quarantine.init(options.quarantine, return_block);
+  g_heap.quarantine.init(options.quarantine, return_block, return_large);
   return g_heap.arenas.init(g_heap.span, g_heap.mimalloc.manage_os_memory);
 }
 
@@ -185,7 +185,7 @@ FreeVerdict free(void* pointer, AllocatorName by, StackId stack, AllocatorName* 
   const Facts facts = unpack(claimed);
   if (was != nullptr) *was = facts.by;
   if (facts.is_large) {
-    free_large(object, facts, stack);
+    free_large(object, facts, claimed, stack, t_batch);
   } else {
     const ErrnoScope keep_errno;
     shadow::poison(object, round_up(facts.bytes, shadow::kGranuleSize), shadow::ShadowTag::kHeapFreed);

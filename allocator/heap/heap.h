@@ -67,7 +67,7 @@ bool describe(AppAddr a, BlockInfo& info);
 
 struct Stats {
   std::uint64_t arenas, arena_bytes, taken_units;
-  std::uint64_t quarantined_bytes;  // in the queue; each thread holds a batch on top
+  std::uint64_t quarantined_bytes;  // in the queues; each thread holds a batch on top
   std::uint64_t lost_blocks;        // freed where neither batch nor queue could take them
 };
 

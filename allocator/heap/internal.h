@@ -54,7 +54,10 @@ Found look_up(AppAddr object);
 
 void* allocate_large(const Request& request);
 // Of an object whose header says so, and which the caller has claimed.
-void free_large(AppAddr object, const Facts& facts, StackId stack);
+void free_large(AppAddr object, const Facts& facts, std::uint64_t claimed_word, StackId stack,
+                const QuarantineBatch& batch);
+// Of an object that leaves the quarantine.
+void return_large(void* object);
 // An address in no arena where no live object begins: was it a large object?
 FreeVerdict judge_large(AppAddr object);
 bool describe_large(AppAddr a, BlockInfo& info);

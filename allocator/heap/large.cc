@@ -8,12 +8,16 @@
 // of a larger one only the last 16 bytes are: inner units of large regions are not populated (memory ruling 4), and
 // the region allocator drops their shadow when it takes the region back.
 //
-// Freed regions wait in the region allocator's own lazy lists, poisoned at once; the heap's quarantine, whose
-// entries are still resident, would only keep their memory longer.
+// Freed objects of up to 1 MiB, whose shadow is all there, are poisoned and wait in the heap's quarantine; then, as
+// larger ones at once, they go to the region allocator's lazy lists. It makes the larger ones inaccessible as it takes
+// them (memory ruling 4): they keep no memory that a quarantine could count.
 #include "allocator/heap/internal.h"
+#include "allocator/region/area_index.h"
+#include "allocator/region/node.h"
 #include "allocator/region/regions.h"
 #include "runtime/base/check.h"
 #include "runtime/base/raw_memory.h"
+#include "runtime/base/thread_id.h"
 #include "shadow/poison.h"
 
 #include <errno.h>
@@ -29,6 +33,16 @@ std::size_t gap_bytes(std::size_t alignment) {
 
 std::size_t tagged_gap_bytes(std::size_t gap) {
   return gap <= shadow::kUnitSize / 2 ? gap : kHeaderBytes;
+}
+
+// Does the region allocator populate all units of such an area? Others have an interior without shadow.
+bool has_whole_shadow(std::size_t gap, std::size_t bytes) {
+  return round_up(gap + bytes, kPageSize) / kPageSize <= region::kMaxPooledPages &&
+         gap <= region::kZonePages * kPageSize;
+}
+
+void free_region(AppAddr object, std::size_t gap, StackId stack) {
+  PENUMBRA_CHECK(region::free(object - gap, stack) == region::FreeVerdict::kFreed);
 }
 
 }  // namespace
@@ -71,9 +85,25 @@ void* allocate_large(const Request& request) {
   return object.ptr<void>();
 }
 
-void free_large(AppAddr object, const Facts& facts, StackId stack) {
+void free_large(AppAddr object, const Facts& facts, std::uint64_t claimed_word, StackId stack,
+                const QuarantineBatch& batch) {
   const std::size_t gap = std::size_t{1} << facts.alignment_log;
-  PENUMBRA_CHECK(region::free(object - gap, stack) == region::FreeVerdict::kFreed);
+  if (!has_whole_shadow(gap, facts.bytes) || facts.bytes < sizeof(FreeRecord)) {
+    free_region(object, gap, stack);
+    return;
+  }
+  shadow::poison(object, round_up(facts.bytes, shadow::kGranuleSize), shadow::ShadowTag::kLargeFreed);
+  free_record_of(object) = {claimed_word, stack, current_tid()};
+  g_heap.quarantine.put_large(batch, object, round_up(gap + facts.bytes, kPageSize));
+}
+
+void return_large(void* freed) {
+  const AppAddr object(freed);
+  // A stale pointer may have written over the record, which then names another stack or none; the header says where
+  // the region begins. Where that is overwritten, the region is given up.
+  const Found found = read_header(object);
+  if (found.state != BlockState::kQuarantined) return;
+  free_region(object, std::size_t{1} << unpack(found.word).alignment_log, free_record_of(object).stack);
 }
 
 FreeVerdict judge_large(AppAddr object) {
@@ -106,9 +136,13 @@ bool describe_large(AppAddr a, BlockInfo& info) {
     for (std::size_t candidate = gap; candidate < area.requested; candidate *= 2) {
       if (!object_begins_at(area.begin + candidate)) continue;
       const Found found = read_header(area.begin + candidate);
-      if (found.state != BlockState::kLive) continue;
+      if (found.state == BlockState::kNone) continue;
       gap = candidate;
       info.by = unpack(found.word).by;
+      if (found.state == BlockState::kLive) break;
+      info.state = found.state;
+      info.freed = free_record_of(area.begin + gap).stack;
+      info.freed_by = free_record_of(area.begin + gap).tid;
       break;
     }
   }

@@ -18,17 +18,18 @@ struct Quarantine::Chunk {
   QuarantineEntry entries[kEntries];
 };
 
-void Quarantine::init(std::size_t limit, Release release) {
+void Quarantine::init(std::size_t limit, Release release_block, Release release_large) {
   static_assert(sizeof(Chunk) == kPageSize);
   limit_ = limit;
   // A thread may hold back this much on top of the limit: ASan's figure, or a 64th where the limit is small.
   batch_limit_ = std::min<std::size_t>(1u << 20, limit / 64);
-  release_ = release;
+  release_block_ = release_block;
+  release_large_ = release_large;
 }
 
 void Quarantine::put(QuarantineBatch& batch, AppAddr block, std::size_t bytes) {
   if (limit_ == 0) {
-    release_(block.ptr<void>());
+    release_block_(block.ptr<void>());
     return;
   }
   const QuarantineEntry entry(block, bytes);
@@ -73,60 +74,78 @@ void Quarantine::push(const QuarantineEntry* entries, std::size_t count, bool ma
     return;
   }
   for (std::size_t i = 0; i < count; ++i) {
-    if (!append_locked(entries[i])) lost_blocks_.fetch_add(1, std::memory_order_relaxed);
+    if (!append_locked(blocks_, entries[i])) lost_blocks_.fetch_add(1, std::memory_order_relaxed);
   }
-  QuarantineEntry old[2 * kBatchBlocks];
-  std::size_t taken = 0;
-  while (may_release) {
-    taken = take_oldest_locked(old, std::size(old), limit_);
-    if (taken == 0) break;
-    lock_.unlock();
-    for (std::size_t i = 0; i < taken; ++i) release_(old[i].block().ptr<void>());
-    lock_.lock();
-  }
+  if (may_release) release_excess_locked(limit_);
   lock_.unlock();
 }
 
-void Quarantine::drain() {
+void Quarantine::put_large(const QuarantineBatch& batch, AppAddr object, std::size_t bytes) {
+  // A thread that is inside put() may hold the lock; a region can be freed by anybody at any time.
+  const bool fits = bytes <= limit_ / kLargeShare;
+  if (!fits || batch.in_use) {
+    release_large_(object.ptr<void>());
+    return;
+  }
+  lock_.lock();
+  const bool is_queued = append_locked(large_, QuarantineEntry(object, bytes));
+  release_excess_locked(limit_);
+  lock_.unlock();
+  if (!is_queued) release_large_(object.ptr<void>());
+}
+
+// The lock is given away while objects are released.
+void Quarantine::release_excess_locked(std::size_t limit) {
   QuarantineEntry old[2 * kBatchBlocks];
   for (;;) {
-    lock_.lock();
-    const std::size_t taken = take_oldest_locked(old, std::size(old), 0);
-    lock_.unlock();
+    Release release = release_large_;
+    std::size_t taken = take_oldest_locked(large_, old, std::size(old), limit / kLargeShare);
+    if (taken == 0) {
+      release = release_block_;
+      const std::size_t left = limit > large_.bytes ? limit - large_.bytes : 0;
+      taken = take_oldest_locked(blocks_, old, std::size(old), left);
+    }
     if (taken == 0) return;
-    for (std::size_t i = 0; i < taken; ++i) release_(old[i].block().ptr<void>());
+    lock_.unlock();
+    for (std::size_t i = 0; i < taken; ++i) release(old[i].block().ptr<void>());
+    lock_.lock();
   }
 }
 
-bool Quarantine::append_locked(QuarantineEntry entry) {
-  if (newest_ == nullptr || newest_->tail == Chunk::kEntries) {
+void Quarantine::drain() {
+  const LockGuard guard(lock_);
+  release_excess_locked(0);
+}
+
+bool Quarantine::append_locked(Queue& queue, QuarantineEntry entry) {
+  if (queue.newest == nullptr || queue.newest->tail == Chunk::kEntries) {
     Chunk* const chunk = new_chunk_locked();
     if (chunk == nullptr) return false;
-    (newest_ == nullptr ? oldest_ : newest_->next) = chunk;
-    newest_ = chunk;
+    (queue.newest == nullptr ? queue.oldest : queue.newest->next) = chunk;
+    queue.newest = chunk;
   }
-  newest_->entries[newest_->tail++] = entry;
-  queued_bytes_.store(queued_bytes_.load(std::memory_order_relaxed) + entry.bytes(),
-                      std::memory_order_relaxed);
+  queue.newest->entries[queue.newest->tail++] = entry;
+  queue.bytes += entry.bytes();
+  queued_bytes_.store(blocks_.bytes + large_.bytes, std::memory_order_relaxed);
   return true;
 }
 
-std::size_t Quarantine::take_oldest_locked(QuarantineEntry* out, std::size_t max, std::size_t limit) {
+std::size_t Quarantine::take_oldest_locked(Queue& queue, QuarantineEntry* out, std::size_t max,
+                                           std::size_t limit) {
   std::size_t taken = 0;
-  std::size_t bytes = queued_bytes_.load(std::memory_order_relaxed);
-  while (taken < max && bytes > limit) {
-    Chunk* const chunk = oldest_;
+  while (taken < max && queue.bytes > limit) {
+    Chunk* const chunk = queue.oldest;
     PENUMBRA_CHECK(chunk != nullptr && chunk->head < chunk->tail);
     out[taken] = chunk->entries[chunk->head++];
-    bytes -= out[taken++].bytes();
+    queue.bytes -= out[taken++].bytes();
     if (chunk->head == chunk->tail) {
-      oldest_ = chunk->next;
-      if (oldest_ == nullptr) newest_ = nullptr;
+      queue.oldest = chunk->next;
+      if (queue.oldest == nullptr) queue.newest = nullptr;
       chunk->next = spare_;
       spare_ = chunk;
     }
   }
-  queued_bytes_.store(bytes, std::memory_order_relaxed);
+  queued_bytes_.store(blocks_.bytes + large_.bytes, std::memory_order_relaxed);
   return taken;
 }
 
@@ -150,13 +169,16 @@ Quarantine::Chunk* Quarantine::new_chunk_locked() {
 
 void Quarantine::validate() {
   const LockGuard guard(lock_);
-  std::size_t bytes = 0;
-  for (const Chunk* chunk = oldest_; chunk != nullptr; chunk = chunk->next) {
-    PENUMBRA_CHECK_OP(chunk->head, <, chunk->tail);
-    for (std::size_t i = chunk->head; i < chunk->tail; ++i) bytes += chunk->entries[i].bytes();
-    PENUMBRA_CHECK((chunk->next == nullptr) == (chunk == newest_));
+  for (const Queue* queue : {&blocks_, &large_}) {
+    std::size_t bytes = 0;
+    for (const Chunk* chunk = queue->oldest; chunk != nullptr; chunk = chunk->next) {
+      PENUMBRA_CHECK_OP(chunk->head, <, chunk->tail);
+      for (std::size_t i = chunk->head; i < chunk->tail; ++i) bytes += chunk->entries[i].bytes();
+      PENUMBRA_CHECK((chunk->next == nullptr) == (chunk == queue->newest));
+    }
+    PENUMBRA_CHECK_OP(bytes, ==, queue->bytes);  // I1
   }
-  PENUMBRA_CHECK_OP(bytes, ==, queued_bytes());  // I1
+  PENUMBRA_CHECK_OP(blocks_.bytes + large_.bytes, ==, queued_bytes());
 }
 
 }  // namespace penumbra::heap

@@ -2,11 +2,15 @@
 //
 //     thread's batch (64 blocks)  --full-->  one queue for the process, oldest first  --over the limit-->
 //     mimalloc
+//     large object  ----------------------->  a queue of its own                  --over a quarter of it-->
+//     region allocator
 //
-// What counts is whole blocks, redzones included (memory ruling 13). The queue is chunks of packed entries in
+// What counts is whole blocks, redzones included, and whole large objects (memory ruling 13). These may fill a
+// quarter of the limit: above that the oldest of them leave, so that a few cannot push all blocks out. The queue is chunks of packed entries in
 // pages of their own, never links inside the blocks: a stale write must not be able to reach it.
 //
-// I1  queued_bytes() is the sum of the queued entries, and at most the limit once push() has returned.
+// I1  queued_bytes() is the sum of the queued entries, at most the limit once push() has returned, and at most a
+//     quarter of it is large objects.
 // I2  a batch belongs to one thread; a signal handler that finds it in use goes to the queue, and where that
 // is
 //     locked gives the block up: lost_blocks() counts those.
@@ -54,9 +58,11 @@ class Quarantine {
  public:
   using Release = void (*)(void* block);
 
-  void init(std::size_t limit, Release release);
+  void init(std::size_t limit, Release release_block, Release release_large);
   // Takes over a block. `batch` is the calling thread's.
   void put(QuarantineBatch& batch, AppAddr block, std::size_t bytes);
+  // Takes over a large object, or gives it back at once where it would fill more than its share alone.
+  void put_large(const QuarantineBatch& batch, AppAddr object, std::size_t bytes);
   // Moves the thread's batch to the queue; from then on its blocks go there one by one.
   void close(QuarantineBatch& batch);
   void flush(QuarantineBatch& batch);
@@ -78,17 +84,27 @@ class Quarantine {
  private:
   struct Chunk;
 
+  struct Queue {
+    Chunk* oldest = nullptr;
+    Chunk* newest = nullptr;
+    std::size_t bytes = 0;
+  };
+
+  static constexpr std::size_t kLargeShare = 4;  // one in so many bytes of the limit
+
+  void release_excess_locked(std::size_t limit);
   void push(const QuarantineEntry* entries, std::size_t count, bool may_wait, bool may_release);
-  bool append_locked(QuarantineEntry entry);
-  std::size_t take_oldest_locked(QuarantineEntry* out, std::size_t max, std::size_t limit);
+  bool append_locked(Queue& queue, QuarantineEntry entry);
+  std::size_t take_oldest_locked(Queue& queue, QuarantineEntry* out, std::size_t max, std::size_t limit);
   Chunk* new_chunk_locked();
 
   std::size_t limit_ = 0;
   std::size_t batch_limit_ = 0;  // bytes in a thread's batch
-  Release release_ = nullptr;
+  Release release_block_ = nullptr;
+  Release release_large_ = nullptr;
   Mutex lock_;
-  Chunk* oldest_ = nullptr;
-  Chunk* newest_ = nullptr;
+  Queue blocks_;
+  Queue large_;
   Chunk* spare_ = nullptr;
   std::atomic<std::size_t> queued_bytes_{0};  // written under lock_
   std::atomic<std::uint64_t> lost_blocks_{0};

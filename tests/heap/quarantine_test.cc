@@ -1,0 +1,88 @@
+// Which of the freed leave first: blocks and large objects that are only numbers here, released into a list.
+#include "allocator/heap/quarantine.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace penumbra::heap {
+namespace {
+
+constexpr std::size_t kLimit = 1 << 20;
+constexpr std::size_t kShare = kLimit / 4;
+
+class QuarantineTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    blocks_.clear();
+    large_.clear();
+    quarantine_.init(kLimit, [](void* p) { blocks_.push_back(AppAddr(p).value); },
+                     [](void* p) { large_.push_back(AppAddr(p).value); });
+  }
+
+  void TearDown() override { quarantine_.validate(); }
+
+  void put(std::uintptr_t block, std::size_t bytes) { quarantine_.put(batch_, AppAddr(block), bytes); }
+
+  void put_large(std::uintptr_t object, std::size_t bytes) {
+    quarantine_.put_large(batch_, AppAddr(object), bytes);
+  }
+
+  static inline std::vector<std::uintptr_t> blocks_;
+  static inline std::vector<std::uintptr_t> large_;
+  Quarantine quarantine_;
+  QuarantineBatch batch_;
+};
+
+TEST_F(QuarantineTest, LargeObjectsCountWithTheirBytes) {
+  put_large(0x10000, 4096);
+  put_large(0x20000, 8192);
+  EXPECT_EQ(quarantine_.queued_bytes(), 12288u);
+  EXPECT_TRUE(large_.empty());
+  quarantine_.drain();
+  EXPECT_EQ(quarantine_.queued_bytes(), 0u);
+  EXPECT_EQ(large_, (std::vector<std::uintptr_t>{0x10000, 0x20000}));
+}
+
+TEST_F(QuarantineTest, LargeObjectsFillAQuarterAtMostAndPushNoBlockOut) {
+  for (std::uintptr_t i = 1; i <= 64; ++i) put(i << 20, 8192);
+  quarantine_.flush(batch_);
+  const std::size_t blocks = quarantine_.queued_bytes();
+  EXPECT_EQ(blocks, 64u * 8192);
+  for (std::uintptr_t i = 1; i <= 100; ++i) {
+    put_large(i << 30, kShare / 8);
+    EXPECT_LE(quarantine_.queued_bytes(), blocks + kShare);
+  }
+  EXPECT_TRUE(blocks_.empty());
+  ASSERT_EQ(large_.size(), 92u);
+  for (std::uintptr_t i = 1; i <= 92; ++i) EXPECT_EQ(large_[i - 1], i << 30) << "the oldest leaves first";
+}
+
+TEST_F(QuarantineTest, BlocksUseWhatLargeObjectsLeave) {
+  for (std::uintptr_t i = 1; i <= 1000; ++i) put(i << 20, 4096);
+  quarantine_.flush(batch_);
+  EXPECT_EQ(quarantine_.queued_bytes(), kLimit);
+  for (std::uintptr_t i = 1; i <= 4; ++i) put_large(i << 40, kShare / 4);
+  EXPECT_EQ(quarantine_.queued_bytes(), kLimit) << "the oldest blocks have made room";
+  EXPECT_TRUE(large_.empty());
+  ASSERT_FALSE(blocks_.empty());
+  EXPECT_EQ(blocks_.front(), std::uintptr_t{1} << 20);
+}
+
+TEST_F(QuarantineTest, AnObjectAboveTheShareOfLargeOnesIsGivenBackAtOnceAndAlone) {
+  put_large(0x10000, 4096);
+  put_large(0x20000, kShare + 4096);
+  EXPECT_EQ(large_, std::vector<std::uintptr_t>{0x20000});
+  EXPECT_EQ(quarantine_.queued_bytes(), 4096u);
+}
+
+TEST_F(QuarantineTest, WithoutAQuarantineNothingWaits) {
+  quarantine_.init(0, [](void* p) { blocks_.push_back(AppAddr(p).value); },
+                   [](void* p) { large_.push_back(AppAddr(p).value); });
+  put(0x10000, 64);
+  put_large(0x20000, 4096);
+  EXPECT_EQ(blocks_.size() + large_.size(), 2u);
+}
+
+}  // namespace
+}  // namespace penumbra::heap

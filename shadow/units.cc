@@ -424,17 +424,7 @@ void UnitMap::repair_after_fork() {
   not_orphaned_->store(1, std::memory_order_release);
 }
 
-// Other threads take and release meanwhile, and a unit's word changes before its counters do: what does not agree may
-// be on its way. What is wrong stays wrong.
 void UnitMap::validate() const {
-  for (int attempt = 0; attempt < 1000; ++attempt) {
-    if (counters_agree()) return;
-    os::yield_cpu();
-  }
-  PENUMBRA_CHECK(counters_agree());
-}
-
-bool UnitMap::counters_agree() const {
   std::size_t resident = 0;
   std::size_t dying = 0;
   std::size_t pinned = 0;
@@ -452,19 +442,23 @@ bool UnitMap::counters_agree() const {
       PENUMBRA_CHECK(unit.state != UnitState::kDying || (unit.count == 0 && unit.queued));  // U3
       PENUMBRA_CHECK(unit.state != UnitState::kEmpty || (unit.count == 0 && !unit.pinned));
     }
-    if (zone_populated(zone) != populated) return false;  // U5
+    PENUMBRA_CHECK_OP(populated, ==, zone_populated(zone));  // U5
     resident += populated;
   }
-  if (resident != this->resident() || dying != this->dying() || pinned != this->pinned()) return false;  // U5
+  PENUMBRA_CHECK_OP(resident, ==, this->resident());  // U5
+  PENUMBRA_CHECK_OP(dying, ==, this->dying());
+  PENUMBRA_CHECK_OP(pinned, ==, this->pinned());
   // U3: every queued unit is on one of the two lists, once.
   std::size_t listed = 0;
   for (std::uint32_t u = oldest_; u != kEnd; u = next_[u]) {
-    if ((words_[u].load(std::memory_order_relaxed) & kQueued) == 0 || ++listed > queued) return false;
+    PENUMBRA_CHECK((words_[u].load(std::memory_order_relaxed) & kQueued) != 0);
+    PENUMBRA_CHECK(++listed <= queued);
   }
   for (std::uint32_t u = pushed_.load(std::memory_order_acquire); u != kEnd; u = next_[u]) {
-    if ((words_[u].load(std::memory_order_relaxed) & kQueued) == 0 || ++listed > queued) return false;
+    PENUMBRA_CHECK((words_[u].load(std::memory_order_relaxed) & kQueued) != 0);
+    PENUMBRA_CHECK(++listed <= queued);
   }
-  return listed == queued;
+  PENUMBRA_CHECK_OP(listed, ==, queued);
 }
 
 }  // namespace penumbra::shadow

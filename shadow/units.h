@@ -128,7 +128,6 @@ class UnitMap {
   const AppRange& span() const { return span_; }
 
  private:
-  bool counters_agree() const;  // U3 and U5, at one look
   using Word = std::uint64_t;
 
   static constexpr Word kStateMask = 7;

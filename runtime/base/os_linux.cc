@@ -326,8 +326,6 @@ void exit_process(int status) {
   for (;;) raw_syscall(SYS_exit_group, status);
 }
 
-void yield_cpu() { raw_syscall(SYS_sched_yield); }
-
 Result futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) {
   return Result(raw_syscall(SYS_futex, reinterpret_cast<long>(word), FUTEX_WAIT_PRIVATE,
                             static_cast<long>(expected), 0));

@@ -141,8 +141,6 @@ std::size_t stack_limit();
 // Ends the process, without exit handlers.
 [[noreturn]] void exit_process(int status);
 
-// Lets another thread run.
-void yield_cpu();
 Result futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected);
 Result futex_wake(std::atomic<std::uint32_t>* word, unsigned waiters);
 

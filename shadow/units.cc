@@ -70,6 +70,7 @@ bool UnitMap::take(AppAddr begin, std::size_t bytes, ShadowTag tag) {
 }
 
 bool UnitMap::take_units(std::size_t first, std::size_t last, ShadowTag tag) {
+  const Change change(this);
   std::size_t run = first;  // [run, unit) are filling, by us
   std::size_t unit = first;
   while (unit <= last) {
@@ -179,6 +180,7 @@ void UnitMap::release_units(std::size_t first, std::size_t last) {
 }
 
 void UnitMap::release_one(std::size_t unit) {
+  const Change change(this);
   Word w = words_[unit].load(std::memory_order_relaxed);
   Word next;
   do {
@@ -216,6 +218,7 @@ void UnitMap::for_populated(AppAddr begin, std::size_t bytes, Visit visit) {
 }
 
 void UnitMap::take_sparse(AppAddr begin, std::size_t bytes) {
+  const Change change(this);
   if (bytes == 0) return;
   for_populated(begin, bytes, [this](std::size_t u) {
     for (;;) {
@@ -248,6 +251,7 @@ void UnitMap::release_sparse(AppAddr begin, std::size_t bytes) {
 }
 
 void UnitMap::pin(AppAddr begin, std::size_t bytes) {
+  const Change change(this);
   for (std::size_t u = unit_of(begin), last = unit_of(begin + (bytes - 1)); u <= last; ++u) {
     Word w = words_[u].load(std::memory_order_relaxed);
     while ((w & kPinned) == 0) {
@@ -261,6 +265,7 @@ void UnitMap::pin(AppAddr begin, std::size_t bytes) {
 }
 
 void UnitMap::unpin(AppAddr begin, std::size_t bytes) {
+  const Change change(this);
   for (std::size_t u = unit_of(begin), last = unit_of(begin + (bytes - 1)); u <= last; ++u) {
     Word w = words_[u].load(std::memory_order_relaxed);
     while ((w & kPinned) != 0) {
@@ -309,6 +314,7 @@ void UnitMap::adopt_pushed() {
 }
 
 std::size_t UnitMap::begin_flush(std::size_t keep, iovec* ranges, std::size_t max) {
+  const Change change(this);
   repair_if_orphaned();
   PENUMBRA_CHECK(flushing_ == kEnd);
   adopt_pushed();
@@ -346,6 +352,7 @@ std::size_t UnitMap::begin_flush(std::size_t keep, iovec* ranges, std::size_t ma
 }
 
 void UnitMap::end_flush() {
+  const Change change(this);
   while (flushing_ != kEnd) {
     const std::uint32_t unit = flushing_;
     flushing_ = next_[unit];
@@ -360,6 +367,7 @@ void UnitMap::end_flush() {
 }
 
 void UnitMap::abort_flush() {
+  const Change change(this);
   while (flushing_ != kEnd) {
     const std::uint32_t unit = flushing_;
     flushing_ = next_[unit];
@@ -385,11 +393,17 @@ void UnitMap::abort_flush() {
 bool UnitMap::repair_if_orphaned() {
   if (not_orphaned_->load(std::memory_order_acquire) != 0) [[likely]] return false;
   repair_after_fork();
+#if PENUMBRA_VALIDATE
+  ended_.fetch_sub(1);  // the caller's own change goes on
+#endif
   return true;
 }
 
 void UnitMap::repair_after_fork() {
   // Lists and counters may have been caught in the middle of a change; the words say everything.
+#if PENUMBRA_VALIDATE
+  ended_.store(begun_.load());
+#endif
   flushing_ = oldest_ = newest_ = kEnd;
   pushed_.store(kEnd, std::memory_order_relaxed);
   fills_.store(0, std::memory_order_relaxed);
@@ -424,41 +438,56 @@ void UnitMap::repair_after_fork() {
   not_orphaned_->store(1, std::memory_order_release);
 }
 
-void UnitMap::validate() const {
-  std::size_t resident = 0;
-  std::size_t dying = 0;
-  std::size_t pinned = 0;
-  std::size_t queued = 0;
+UnitMap::Census UnitMap::take_census() const {
+  Census census;
   for (std::size_t zone = 0; zone < units_ / kUnitsPerZone; ++zone) {
-    if (zone_populated(zone) == 0) continue;
+    const std::uint32_t expected = zone_populated(zone);
+    if (expected == 0) continue;
     std::uint32_t populated = 0;
     for (std::size_t u = zone * kUnitsPerZone; u < (zone + 1) * kUnitsPerZone; ++u) {
       const UnitView unit = view_of(words_[u].load(std::memory_order_relaxed));
       populated += unit.state != UnitState::kEmpty;
-      dying += unit.state == UnitState::kDying;
-      pinned += unit.pinned;
-      queued += unit.queued;
+      census.dying += unit.state == UnitState::kDying;
+      census.pinned += unit.pinned;
+      census.queued += unit.queued;
       PENUMBRA_CHECK(unit.state != UnitState::kReady || unit.count > 0);
       PENUMBRA_CHECK(unit.state != UnitState::kDying || (unit.count == 0 && unit.queued));  // U3
       PENUMBRA_CHECK(unit.state != UnitState::kEmpty || (unit.count == 0 && !unit.pinned));
     }
-    PENUMBRA_CHECK_OP(populated, ==, zone_populated(zone));  // U5
-    resident += populated;
+    census.zones_agree &= populated == expected;
+    census.resident += populated;
   }
-  PENUMBRA_CHECK_OP(resident, ==, this->resident());  // U5
-  PENUMBRA_CHECK_OP(dying, ==, this->dying());
-  PENUMBRA_CHECK_OP(pinned, ==, this->pinned());
-  // U3: every queued unit is on one of the two lists, once.
+  return census;
+}
+
+// Length of a list of queued units; one more than `limit` if it is longer (or has a unit that is not queued).
+std::size_t UnitMap::listed_from(std::uint32_t first, std::size_t limit) const {
   std::size_t listed = 0;
-  for (std::uint32_t u = oldest_; u != kEnd; u = next_[u]) {
-    PENUMBRA_CHECK((words_[u].load(std::memory_order_relaxed) & kQueued) != 0);
-    PENUMBRA_CHECK(++listed <= queued);
+  for (std::uint32_t u = first; u != kEnd && listed <= limit; u = next_[u]) {
+    if ((words_[u].load(std::memory_order_relaxed) & kQueued) == 0) return limit + 1;
+    ++listed;
   }
-  for (std::uint32_t u = pushed_.load(std::memory_order_acquire); u != kEnd; u = next_[u]) {
-    PENUMBRA_CHECK((words_[u].load(std::memory_order_relaxed) & kQueued) != 0);
-    PENUMBRA_CHECK(++listed <= queued);
-  }
-  PENUMBRA_CHECK_OP(listed, ==, queued);
+  return listed;
+}
+
+void UnitMap::validate() const {
+#if PENUMBRA_VALIDATE
+  // Read in this order, what has ended before what has begun: equal numbers mean that nothing began in
+  // between.
+  const std::uint64_t ended = ended_.load();
+  const Census census = take_census();
+  const std::size_t queue = listed_from(oldest_, census.queued);
+  const std::size_t pushed = listed_from(pushed_.load(std::memory_order_acquire), census.queued);
+  const bool resident_agrees = census.resident == resident();
+  const bool dying_agrees = census.dying == dying();
+  const bool pinned_agrees = census.pinned == pinned();
+  if (begun_.load() != ended) return;
+  PENUMBRA_CHECK(census.zones_agree && resident_agrees);  // U5
+  PENUMBRA_CHECK(dying_agrees && pinned_agrees);
+  PENUMBRA_CHECK_OP(queue + pushed, ==, census.queued);  // U3: each is on one of the two lists, once
+#else
+  take_census();
+#endif
 }
 
 }  // namespace penumbra::shadow

@@ -121,7 +121,8 @@ class UnitMap {
   // itself in a child that skipped the fork hooks, when it would wait.
   void repair_after_fork();
 
-  // U1 (that the bytes read 0), U3 and U5, from the words and the bytes themselves. Nothing may run meanwhile.
+  // U3 and U5, derived anew from the words. Others may work meanwhile: each word is judged by itself, the sums and
+  // the lists only if nothing changed between the first look and the last (which needs PENUMBRA_VALIDATE).
   void validate() const;
 
   ShadowAddr shadow_at(AppAddr a) const { return shadow_ + ((a.value - span_.begin.value) >> kGranuleShift); }
@@ -148,6 +149,32 @@ class UnitMap {
 
   std::size_t unit_of(AppAddr a) const { return (a.value - span_.begin.value) / kUnitSize; }
   std::uint8_t* page_of(std::size_t unit) const { return (shadow_ + unit * kPageSize).ptr(); }
+
+  // Brackets every change of words, lists and counters, so that validate() knows whether it saw them at rest.
+  // Costs two shared increments, so only builds that validate count.
+  class Change {
+   public:
+#if PENUMBRA_VALIDATE
+    explicit Change(UnitMap* map) : map_(map) { map_->begun_.fetch_add(1); }
+    ~Change() { map_->ended_.fetch_add(1); }
+
+   private:
+    UnitMap* map_;
+#else
+    explicit Change(UnitMap*) {}
+    ~Change() {}
+#endif
+  };
+  // What validate() counts up.
+  struct Census {
+    std::size_t resident = 0;
+    std::size_t dying = 0;
+    std::size_t pinned = 0;
+    std::size_t queued = 0;
+    bool zones_agree = true;
+  };
+  Census take_census() const;
+  std::size_t listed_from(std::uint32_t first, std::size_t limit) const;
 
   bool take_units(std::size_t first, std::size_t last, ShadowTag tag);
   void release_units(std::size_t first, std::size_t last);
@@ -180,6 +207,10 @@ class UnitMap {
   std::atomic<std::size_t> resident_{0};
   std::atomic<std::size_t> dying_{0};
   std::atomic<std::size_t> pinned_{0};
+#if PENUMBRA_VALIDATE
+  std::atomic<std::uint64_t> begun_{0};
+  std::atomic<std::uint64_t> ended_{0};
+#endif
   // Purger only: queued units, oldest first, and the units of the flush under way.
   alignas(64) std::uint32_t oldest_ = kEnd;
   std::uint32_t newest_ = kEnd;

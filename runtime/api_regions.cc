@@ -29,12 +29,10 @@ region::RegionAllocator<region::NoShadow>* plain_regions() {
 }
 
 StackId record_stack(const CodeContext& caller) {
-  return stacks::record(caller,
-                        static_cast<std::size_t>(std::max<std::int64_t>(process_options().stack_depth, 0)));
+  return stacks::record(caller, static_cast<std::size_t>(std::max<std::int64_t>(process_options().stack_depth, 0)));
 }
 
-void raise_bad_free(region::FreeVerdict verdict, AppAddr object, const CodeContext& context,
-                    const char* function) {
+void raise_bad_free(region::FreeVerdict verdict, AppAddr object, const CodeContext& context, const char* function) {
   Fault fault;
   fault.kind = verdict == region::FreeVerdict::kDoubleFree ? FaultKind::kDoubleFree : FaultKind::kInvalidFree;
   fault.is_write = true;

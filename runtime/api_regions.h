@@ -33,7 +33,6 @@ Result with_regions(Use use, Result otherwise) {
 // The caller's stack, as deep as the options say.
 StackId record_stack(const CodeContext& caller);
 
-void raise_bad_free(region::FreeVerdict verdict, AppAddr object, const CodeContext& context,
-                    const char* function);
+void raise_bad_free(region::FreeVerdict verdict, AppAddr object, const CodeContext& context, const char* function);
 
 }  // namespace penumbra::runtime

@@ -15,7 +15,9 @@ namespace {
 
 constinit report::Sources g_sources;
 
-bool is_live(const heap::BlockInfo& block) { return block.state == heap::BlockState::kLive; }
+bool is_live(const heap::BlockInfo& block) {
+  return block.state == heap::BlockState::kLive;
+}
 
 // A heap object, or a live or freed area of the region allocator.
 bool describe_object(AppAddr address, abi::ObjectInfo& info) {
@@ -48,8 +50,7 @@ std::size_t object_stack(AppAddr address, bool freed, std::uintptr_t* frames, st
 // The stack of __sanitizer_print_stack_trace, in the form of a report's.
 void compose_stack(report::Desk& desk, const void* context) {
   std::uintptr_t frames[kMaxStackFrames];
-  const std::size_t count =
-      desk.sources.unwind(*static_cast<const CodeContext*>(context), frames, kMaxStackFrames);
+  const std::size_t count = desk.sources.unwind(*static_cast<const CodeContext*>(context), frames, kMaxStackFrames);
   for (std::size_t i = 0; i < count; ++i) {
     if (frames[i] != stacks::kBrokenStack) desk.names.add(frames[i], true);
   }
@@ -59,7 +60,9 @@ void compose_stack(report::Desk& desk, const void* context) {
   }
 }
 
-void print_stack(const CodeContext& context) { report::print(compose_stack, &context); }
+void print_stack(const CodeContext& context) {
+  report::print(compose_stack, &context);
+}
 
 void append_range(TextBuffer& out, AppAddr address, AppAddr begin, std::size_t bytes) {
   if (address < begin) {
@@ -92,9 +95,13 @@ void compose_address(report::Desk& desk, const void* argument) {
   }
 }
 
-void print_address(AppAddr address) { report::print(compose_address, &address); }
+void print_address(AppAddr address) {
+  report::print(compose_address, &address);
+}
 
-void end_process() { report::end_process(); }
+void end_process() {
+  report::end_process();
+}
 
 }  // namespace
 

@@ -106,30 +106,27 @@ Found find_object(AppAddr inside) {
   if (!with_regions([&](auto& regions) { return regions.owns(inside); }, false)) return {};
   AreaInfo area;
   // The look-up only tries; whoever is in its way moves on.
-  while (!with_regions([&](auto& regions) { return regions.describe(inside, area); }, true))
-    __builtin_ia32_pause();
+  while (!with_regions([&](auto& regions) { return regions.describe(inside, area); }, true)) __builtin_ia32_pause();
   if (area.kind == AreaKind::kVmalloc && area.state != AreaState::kNever) {
     return {area.begin, area.state == AreaState::kLive, area.state != AreaState::kLive};
   }
   heap::BlockInfo block;
-  if (!heap::owns(inside) || !heap::describe(inside, block) || block.state == heap::BlockState::kNone)
-    return {};
+  if (!heap::owns(inside) || !heap::describe(inside, block) || block.state == heap::BlockState::kNone) return {};
   return {block.begin, block.state == heap::BlockState::kLive, block.state != heap::BlockState::kLive};
 }
 
 // On the provider's thread, or on the caller's when it had to wait.
 void free_object(AppAddr object) {
   const Found found = find_object(object);
-  const bool is_area =
-      with_regions([&](auto& regions) { return regions.requested_bytes(object) != 0; }, false);
+  const bool is_area = with_regions([&](auto& regions) { return regions.requested_bytes(object) != 0; }, false);
   if (!is_area && found.begin == object && found.is_live) {
     ::free(object.ptr<void>());  // a heap object
     return;
   }
   const CodeContext caller = PENUMBRA_CALLER();
-  const FreeVerdict verdict = with_regions(
-      [&](auto& regions) { return regions.free(object, record_stack(caller), AreaKind::kVmalloc); },
-      FreeVerdict::kForeign);
+  const FreeVerdict verdict =
+      with_regions([&](auto& regions) { return regions.free(object, record_stack(caller), AreaKind::kVmalloc); },
+                   FreeVerdict::kForeign);
   judge(verdict, object.ptr<void>(), caller, "penumbra_kvfree_rcu");
 }
 
@@ -201,9 +198,8 @@ PENUMBRA_EXPORT void penumbra_free_pages(penumbra_page* page, unsigned order) {
   const CodeContext caller = PENUMBRA_CALLER();
   // The report names the memory, not the handle.
   const void* const memory = penumbra_page_address(page);
-  const FreeVerdict verdict =
-      runtime::with_family([&](auto& family) { return family.pages.free(runtime::pool_page(page), order); },
-                           FreeVerdict::kForeign);
+  const FreeVerdict verdict = runtime::with_family(
+      [&](auto& family) { return family.pages.free(runtime::pool_page(page), order); }, FreeVerdict::kForeign);
   runtime::judge(verdict, memory != nullptr ? memory : page, caller, "penumbra_free_pages");
 }
 
@@ -214,17 +210,14 @@ PENUMBRA_EXPORT void* penumbra_page_address(const penumbra_page* page) {
 }
 
 PENUMBRA_EXPORT penumbra_page* penumbra_virt_to_page(const void* address) {
-  return runtime::with_family(
-      [&](auto& family) { return runtime::api_page(family.pages.page_at(AppAddr(address))); },
-      static_cast<penumbra_page*>(nullptr));
+  return runtime::with_family([&](auto& family) { return runtime::api_page(family.pages.page_at(AppAddr(address))); },
+                              static_cast<penumbra_page*>(nullptr));
 }
 
 PENUMBRA_EXPORT void* penumbra_vmap(penumbra_page* const* pages, unsigned count) {
   const StackId stack = runtime::record_stack(PENUMBRA_CALLER());
   return runtime::with_family(
-      [&](auto& family) {
-        return family.vmaps.map(runtime::pool_pages(pages), count, stack).template ptr<void>();
-      },
+      [&](auto& family) { return family.vmaps.map(runtime::pool_pages(pages), count, stack).template ptr<void>(); },
       static_cast<void*>(nullptr));
 }
 
@@ -240,9 +233,7 @@ PENUMBRA_EXPORT void penumbra_vunmap(const void* mapping) {
 PENUMBRA_EXPORT void* penumbra_vm_map_ram(penumbra_page* const* pages, unsigned count) {
   const StackId stack = runtime::record_stack(PENUMBRA_CALLER());
   return runtime::with_family(
-      [&](auto& family) {
-        return family.map_ram.map(runtime::pool_pages(pages), count, stack).template ptr<void>();
-      },
+      [&](auto& family) { return family.map_ram.map(runtime::pool_pages(pages), count, stack).template ptr<void>(); },
       static_cast<void*>(nullptr));
 }
 
@@ -250,9 +241,7 @@ PENUMBRA_EXPORT void penumbra_vm_unmap_ram(const void* mapping, unsigned count) 
   if (mapping == nullptr) return;
   const CodeContext caller = PENUMBRA_CALLER();
   const FreeVerdict verdict = runtime::with_family(
-      [&](auto& family) {
-        return family.map_ram.unmap(AppAddr(mapping), count, runtime::record_stack(caller));
-      },
+      [&](auto& family) { return family.map_ram.unmap(AppAddr(mapping), count, runtime::record_stack(caller)); },
       FreeVerdict::kForeign);
   runtime::judge(verdict, mapping, caller, "penumbra_vm_unmap_ram");
 }
@@ -267,8 +256,8 @@ PENUMBRA_EXPORT void* penumbra_alloc_percpu(size_t size, size_t alignment) {
 PENUMBRA_EXPORT void penumbra_free_percpu(void* object) {
   if (object == nullptr) return;
   const CodeContext caller = PENUMBRA_CALLER();
-  const FreeVerdict verdict = runtime::with_family(
-      [&](auto& family) { return family.per_cpu.free(AppAddr(object)); }, FreeVerdict::kForeign);
+  const FreeVerdict verdict =
+      runtime::with_family([&](auto& family) { return family.per_cpu.free(AppAddr(object)); }, FreeVerdict::kForeign);
   runtime::judge(verdict, object, caller, "penumbra_free_percpu");
 }
 

@@ -51,7 +51,9 @@ void warn_about_option(OptionError error, const char* piece, std::size_t length,
   say(line);
 }
 
-char** arguments_on_stack() { return static_cast<char**>(__libc_stack_end) + 1; }
+char** arguments_on_stack() {
+  return static_cast<char**>(__libc_stack_end) + 1;
+}
 
 char** environment_on_stack() {
   auto* const words = static_cast<std::uintptr_t*>(__libc_stack_end);
@@ -176,11 +178,15 @@ Stage bring_up(char** envp) {
 }
 
 // GNU's dynamic loader passes a constructor what main gets.
-__attribute__((constructor)) void construct(int, char**, char** envp) { init(envp); }
+__attribute__((constructor)) void construct(int, char**, char** envp) {
+  init(envp);
+}
 
 }  // namespace
 
-Stage stage() { return g_stage.load(std::memory_order_acquire); }
+Stage stage() {
+  return g_stage.load(std::memory_order_acquire);
+}
 
 void init(char** envp) {
   Stage expected = Stage::kNotYet;

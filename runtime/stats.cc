@@ -44,7 +44,9 @@ void append_stats(TextBuffer& out) {
 void say_stats() {
   if (!report::owns_memory()) return;
   FixedTextBuffer<4096> text;
-  text.append("penumbra: statistics of process ").dec(static_cast<std::uint64_t>(report::current_task().pid)).append("\n");
+  text.append("penumbra: statistics of process ")
+      .dec(static_cast<std::uint64_t>(report::current_task().pid))
+      .append("\n");
   append_stats(text);
   report::write_out(text.data(), text.size());
 }

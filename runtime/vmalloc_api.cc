@@ -56,10 +56,8 @@ void* reallocate(const void* area, std::size_t size, const CodeContext& caller) 
       [&](auto& regions) { return regions.resize(old, size, record_stack(caller), AreaKind::kVmalloc, kept); },
       region::ResizeVerdict::kForeign);
   switch (verdict) {
-    case region::ResizeVerdict::kResized:
-      return const_cast<void*>(area);
-    case region::ResizeVerdict::kMustMove:
-      break;
+    case region::ResizeVerdict::kResized: return const_cast<void*>(area);
+    case region::ResizeVerdict::kMustMove: break;
     default:
       raise_bad_free(verdict == region::ResizeVerdict::kDoubleFree ? FreeVerdict::kDoubleFree : FreeVerdict::kForeign,
                      old, caller, "penumbra_vrealloc");
@@ -103,10 +101,10 @@ penumbra_stats collect() {
   with_regions(
       [&](auto& regions) {
         const region::Stats s = regions.stats();
-        all = {s.live_areas,     s.live_bytes,   s.lazy_areas,          s.lazy_bytes,    s.retained_areas,
-               s.retained_bytes, s.shadow_pages, s.shadow_pages_dying,  s.shadow_pinned, s.flushes,
-               s.flushed_pages,  s.purge_passes, s.purge_chunks,        s.longest_chunk_ns,
-               regions.lost_late_faults()};
+        all = {
+            s.live_areas,     s.live_bytes,   s.lazy_areas,         s.lazy_bytes,       s.retained_areas,
+            s.retained_bytes, s.shadow_pages, s.shadow_pages_dying, s.shadow_pinned,    s.flushes,
+            s.flushed_pages,  s.purge_passes, s.purge_chunks,       s.longest_chunk_ns, regions.lost_late_faults()};
         return true;
       },
       false);

@@ -32,8 +32,8 @@ os::Result reserve_direct_map() {
   if (g_reserved) return os::Result(0);
   for (std::size_t i = 0; i < std::size(kParts); ++i) {
     const Part& part = kParts[i];
-    const os::Result mapped = part.accessible ? os::map_fixed_noreplace(part.at(), part.bytes())
-                                              : os::reserve_at(part.at(), part.bytes());
+    const os::Result mapped =
+        part.accessible ? os::map_fixed_noreplace(part.at(), part.bytes()) : os::reserve_at(part.at(), part.bytes());
     if (!mapped.ok()) {
       unmap_first(i);
       return mapped;
@@ -46,7 +46,9 @@ os::Result reserve_direct_map() {
   return os::Result(0);
 }
 
-bool is_reserved() { return g_reserved; }
+bool is_reserved() {
+  return g_reserved;
+}
 
 void release_direct_map_test_only() {
   if (!g_reserved) return;

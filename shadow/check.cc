@@ -18,7 +18,9 @@ AppAddr first_unpopulated(AppAddr addr, std::size_t size) {
   return g_span.first_unpopulated(std::max(addr, g_span.begin), std::min(addr + size, g_span.end));
 }
 
-std::uint8_t load_shadow(ShadowAddr s) { return *s.ptr<const volatile std::uint8_t>(); }
+std::uint8_t load_shadow(ShadowAddr s) {
+  return *s.ptr<const volatile std::uint8_t>();
+}
 
 // By the bytes alone. [addr, addr+size) lies in one part of the program's address space.
 AppAddr first_bad_by_shadow(AppAddr addr, std::size_t size) {
@@ -40,9 +42,13 @@ AppAddr first_bad_by_shadow(AppAddr addr, std::size_t size) {
 
 }  // namespace
 
-void set_span(const Span& span) { g_span = span; }
+void set_span(const Span& span) {
+  g_span = span;
+}
 
-const Span& span() { return g_span; }
+const Span& span() {
+  return g_span;
+}
 
 AppAddr populated_until(AppAddr addr) {
   if (addr < g_span.begin) return g_span.begin;
@@ -56,7 +62,8 @@ AppAddr first_bad(AppAddr addr, std::size_t size) {
   if (size == 0 || !is_reserved()) return kNoBadByte;
   if (addr.value + size < addr.value) return addr;
   if (!has_shadow(addr)) return addr;
-  if (addr == kNoBadByte) [[unlikely]] return first_bad(addr + 1, size - 1);
+  if (addr == kNoBadByte) [[unlikely]]
+    return first_bad(addr + 1, size - 1);
   // Part of the address space that addr lies in; the range may run out of it.
   const AppAddr part_end = addr < kLowMemoryEnd ? kLowMemoryEnd : AppAddr(kUserAddressEnd);
   const std::size_t inside = std::min<std::size_t>(size, part_end - addr);

@@ -23,7 +23,9 @@ AppAddr first_bad(AppAddr addr, std::size_t size);
 // The same by a loop over single bytes; the definition that tests hold first_bad against.
 AppAddr first_bad_reference(AppAddr addr, std::size_t size);
 
-inline bool is_accessible(AppAddr addr, std::size_t size) { return first_bad(addr, size) == kNoBadByte; }
+inline bool is_accessible(AppAddr addr, std::size_t size) {
+  return first_bad(addr, size) == kNoBadByte;
+}
 
 // What the unit map knows and the bytes do not. first_unpopulated answers the first byte of [begin, end), which
 // lies inside the span, whose memory is not there (empty unit, no live sparse area), or kNoBadByte.

@@ -34,9 +34,13 @@ inline constexpr std::uint8_t kFirstTag = 0x80;
 // Where user-space ASan on x86-64 puts its shadow; gcc's default under an explicit inline threshold.
 inline constexpr std::uintptr_t kShadowOffset = 0x7fff8000;
 
-constexpr ShadowAddr shadow_of(AppAddr a) { return ShadowAddr((a.value >> kGranuleShift) + kShadowOffset); }
+constexpr ShadowAddr shadow_of(AppAddr a) {
+  return ShadowAddr((a.value >> kGranuleShift) + kShadowOffset);
+}
 
-constexpr AppAddr app_of(ShadowAddr s) { return AppAddr((s.value - kShadowOffset) << kGranuleShift); }
+constexpr AppAddr app_of(ShadowAddr s) {
+  return AppAddr((s.value - kShadowOffset) << kGranuleShift);
+}
 
 // The four parts of the address space under the direct map (ASan's names for them).
 inline constexpr AppAddr kLowMemoryEnd{kShadowOffset};
@@ -53,14 +57,14 @@ constexpr bool has_shadow(AppAddr a) {
 
 enum class ShadowTag : std::uint8_t {
   // Ours.
-  kRegionTail = 0xe1,         // between the requested bytes and the end of a region's last page
-  kRegionGuard = 0xe2,        // the guard page behind a region
-  kRegionFreed = 0xe3,        // freed, waiting for the purge or keeping its memory
-  kStackGone = 0xe5,          // stack of a thread that has ended
-  kContainerOverflow = 0xe6,  // __sanitizer_annotate_contiguous_container
+  kRegionTail = 0xe1,          // between the requested bytes and the end of a region's last page
+  kRegionGuard = 0xe2,         // the guard page behind a region
+  kRegionFreed = 0xe3,         // freed, waiting for the purge or keeping its memory
+  kStackGone = 0xe5,           // stack of a thread that has ended
+  kContainerOverflow = 0xe6,   // __sanitizer_annotate_contiguous_container
   kHeapNeverAllocated = 0xe8,  // arena memory that no block has used yet
-  kHeapLeftRedzone = 0xec,    // header and redzone before a heap block
-  kInternal = 0xee,           // Penumbra's own memory
+  kHeapLeftRedzone = 0xec,     // header and redzone before a heap block
+  kInternal = 0xee,            // Penumbra's own memory
   // KASAN's and the compilers'.
   kAllocaLeft = 0xca,
   kAllocaRight = 0xcb,
@@ -139,8 +143,10 @@ static_assert(kLowShadowEnd.value == 0x8fff7000 && kHighShadowBegin.value == 0x0
               "the layout of user-space ASan on x86-64");
 static_assert(app_of(shadow_of(AppAddr(0x7f0012345678))) == AppAddr(0x7f0012345678));
 // KASAN's values (mm/kasan/kasan.h); reports are read by people and tools that know them.
-static_assert(static_cast<int>(ShadowTag::kLargeFreed) == 0xff && static_cast<int>(ShadowTag::kLargeRedzone) == 0xfe &&
-              static_cast<int>(ShadowTag::kHeapRightRedzone) == 0xfc && static_cast<int>(ShadowTag::kHeapFreed) == 0xfb &&
+static_assert(static_cast<int>(ShadowTag::kLargeFreed) == 0xff &&
+              static_cast<int>(ShadowTag::kLargeRedzone) == 0xfe &&
+              static_cast<int>(ShadowTag::kHeapRightRedzone) == 0xfc &&
+              static_cast<int>(ShadowTag::kHeapFreed) == 0xfb &&
               static_cast<int>(ShadowTag::kGlobalRedzone) == 0xf9 &&
               static_cast<int>(ShadowTag::kRegionInvalid) == 0xf8);
 

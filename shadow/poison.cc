@@ -12,20 +12,25 @@
 namespace penumbra::shadow {
 namespace {
 
-bool is_aligned(std::size_t value) { return (value & (kGranuleSize - 1)) == 0; }
+bool is_aligned(std::size_t value) {
+  return (value & (kGranuleSize - 1)) == 0;
+}
 
 void set_shadow(AppAddr begin, std::size_t bytes, std::uint8_t value) {
   raw_set(shadow_of(begin).ptr<std::uint8_t>(), value, bytes >> kGranuleShift);
 }
 
-std::uint8_t& shadow_byte(AppAddr a) { return *shadow_of(a).ptr<std::uint8_t>(); }
+std::uint8_t& shadow_byte(AppAddr a) {
+  return *shadow_of(a).ptr<std::uint8_t>();
+}
 
 // From here on one system call is cheaper than looking at each page.
 constexpr std::size_t kDroppedBytes = 4 * kPageSize;
 
 void zero_dirty_pages(std::uint8_t* p, std::uint8_t* end) {
   while (p < end) {
-    auto* const page_end = reinterpret_cast<std::uint8_t*>(round_up(reinterpret_cast<std::uintptr_t>(p) + 1, kPageSize));
+    auto* const page_end =
+        reinterpret_cast<std::uint8_t*>(round_up(reinterpret_cast<std::uintptr_t>(p) + 1, kPageSize));
     std::uint8_t* const stop = std::min(page_end, end);
     const std::uint8_t* const dirty = raw_first_nonzero(p, stop);
     if (dirty != stop) raw_set(const_cast<std::uint8_t*>(dirty), 0, static_cast<std::size_t>(stop - dirty));
@@ -96,7 +101,8 @@ void clear_stale(AppAddr begin, std::size_t bytes) {
   std::uint8_t* const first = shadow_of(begin).ptr<std::uint8_t>();
   std::uint8_t* const end = shadow_of(begin + (bytes - 1)).ptr<std::uint8_t>() + 1;
   auto* const whole = reinterpret_cast<std::uint8_t*>(round_up(reinterpret_cast<std::uintptr_t>(first), kPageSize));
-  auto* const whole_end = reinterpret_cast<std::uint8_t*>(round_down(reinterpret_cast<std::uintptr_t>(end), kPageSize));
+  auto* const whole_end =
+      reinterpret_cast<std::uint8_t*>(round_down(reinterpret_cast<std::uintptr_t>(end), kPageSize));
   // Looking at untouched shadow costs a page fault a page, so a mapping of 64 GiB would take a second: dropping the
   // pages costs one call, whatever they hold.
   if (whole_end > whole && static_cast<std::size_t>(whole_end - whole) >= kDroppedBytes) {

@@ -17,7 +17,9 @@ constexpr std::size_t kFillRun = 16;
 // Pauses before a waiter sleeps; a fill takes about 2 us, a pause about 40 cycles.
 constexpr int kSpins = 128;
 
-std::uint32_t low_half(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
+std::uint32_t low_half(std::uint64_t word) {
+  return static_cast<std::uint32_t>(word);
+}
 
 // Little-endian: the half that holds state, flags and count, which is what waiters watch.
 std::atomic<std::uint32_t>* futex_of(std::atomic<std::uint64_t>* word) {
@@ -104,8 +106,8 @@ bool UnitMap::take_units(std::size_t first, std::size_t last, ShadowTag tag) {
       }
     } else if (state == UnitState::kDying) {
       // The contents are valid poison (U2). The queue entry stays; the purger drops it.
-      if (!words_[unit].compare_exchange_weak(w, with_state(w, UnitState::kReady) + kOne,
-                                              std::memory_order_acquire, std::memory_order_relaxed)) {
+      if (!words_[unit].compare_exchange_weak(w, with_state(w, UnitState::kReady) + kOne, std::memory_order_acquire,
+                                              std::memory_order_relaxed)) {
         continue;
       }
       dying_.fetch_sub(1, std::memory_order_relaxed);
@@ -163,8 +165,7 @@ void UnitMap::wait_while_busy(std::size_t unit) {
       __builtin_ia32_pause();
       continue;
     }
-    if ((w & kWaiters) == 0 &&
-        !words_[unit].compare_exchange_weak(w, w | kWaiters, std::memory_order_relaxed)) {
+    if ((w & kWaiters) == 0 && !words_[unit].compare_exchange_weak(w, w | kWaiters, std::memory_order_relaxed)) {
       continue;
     }
     os::futex_wait(futex_of(&words_[unit]), low_half(w | kWaiters)).ignore();
@@ -332,9 +333,8 @@ std::size_t UnitMap::begin_flush(std::size_t keep, iovec* ranges, std::size_t ma
     bool flush;
     do {
       flush = state_of(w) == UnitState::kDying;
-    } while (!words_[unit].compare_exchange_weak(
-        w, (flush ? with_state(w, UnitState::kFlushing) : w) & ~kQueued, std::memory_order_acq_rel,
-        std::memory_order_relaxed));
+    } while (!words_[unit].compare_exchange_weak(w, (flush ? with_state(w, UnitState::kFlushing) : w) & ~kQueued,
+                                                 std::memory_order_acq_rel, std::memory_order_relaxed));
     if (!flush) continue;  // rescued meanwhile
     dying_.fetch_sub(1, std::memory_order_relaxed);
     next_[unit] = flushing_;
@@ -391,7 +391,8 @@ void UnitMap::abort_flush() {
 
 // Before a child's first own fill or flush, so that what is under way is never its own.
 bool UnitMap::repair_if_orphaned() {
-  if (not_orphaned_->load(std::memory_order_acquire) != 0) [[likely]] return false;
+  if (not_orphaned_->load(std::memory_order_acquire) != 0) [[likely]]
+    return false;
   repair_after_fork();
 #if PENUMBRA_VALIDATE
   ended_.fetch_sub(1);  // the caller's own change goes on
@@ -423,8 +424,7 @@ void UnitMap::repair_after_fork() {
           raw_set(page_of(u), static_cast<int>(ShadowTag::kRegionInvalid), kPageSize);
           w = with_state(w, UnitState::kDying);
           break;
-        default:
-          break;
+        default: break;
       }
       if (state_of(w) != UnitState::kEmpty) count_populated(u, +1);
       if (state_of(w) == UnitState::kDying) {

@@ -155,8 +155,12 @@ class UnitMap {
   class Change {
    public:
 #if PENUMBRA_VALIDATE
-    explicit Change(UnitMap* map) : map_(map) { map_->begun_.fetch_add(1); }
-    ~Change() { map_->ended_.fetch_add(1); }
+    explicit Change(UnitMap* map) : map_(map) {
+      map_->begun_.fetch_add(1);
+    }
+    ~Change() {
+      map_->ended_.fetch_add(1);
+    }
 
    private:
     UnitMap* map_;

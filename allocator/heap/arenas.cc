@@ -80,11 +80,17 @@ bool Arenas::take_slowly(std::size_t unit) {
   return true;
 }
 
-void Arenas::fork_prepare() { grow_lock_.lock(); }
+void Arenas::fork_prepare() {
+  grow_lock_.lock();
+}
 
-void Arenas::fork_done() { grow_lock_.unlock(); }
+void Arenas::fork_done() {
+  grow_lock_.unlock();
+}
 
-void Arenas::reset_locks() { grow_lock_.reset_after_fork(); }
+void Arenas::reset_locks() {
+  grow_lock_.reset_after_fork();
+}
 
 void Arenas::validate() const {
   const std::size_t n = count();

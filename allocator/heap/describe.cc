@@ -98,8 +98,7 @@ bool describe(AppAddr a, BlockInfo& info) {
     // In the left redzone of an aligned object the object may be far; else only a near one matters.
     const Candidate right = search_right(a, arena, is_left_redzone(a) ? kLeftReach : kRightReach);
     const bool left_is_near = left.exists() && a - left.end < kRightReach;
-    if (right.exists() && (is_left_redzone(a) || !left_is_near || right.object - a < a - left.end))
-      nearest = right;
+    if (right.exists() && (is_left_redzone(a) || !left_is_near || right.object - a < a - left.end)) nearest = right;
     if (nearest.object == left.object && !left_is_near) return false;
   }
   if (!nearest.exists()) return false;

@@ -86,8 +86,8 @@ void* allocate(const Request& request) {
     errno = ENOMEM;
     return nullptr;
   }
-  const std::size_t needed = prefix_bytes(request.alignment) + round_up(request.bytes, shadow::kGranuleSize) +
-                             right_redzone(request.bytes);
+  const std::size_t needed =
+      prefix_bytes(request.alignment) + round_up(request.bytes, shadow::kGranuleSize) + right_redzone(request.bytes);
   // A thread past its end has no mimalloc heap any more, and nobody would give back a new one.
   if (needed > kLargestBlock || t_batch.is_closed) return allocate_large(request);
   const AppAddr block = take_block(needed);
@@ -108,8 +108,7 @@ void* allocate(const Request& request) {
   Facts facts;
   facts.state = State::kLive;
   facts.by = request.by;
-  facts.alignment_log =
-      static_cast<std::uint8_t>(std::countr_zero(std::max(request.alignment, kMinAlignment)));
+  facts.alignment_log = static_cast<std::uint8_t>(std::countr_zero(std::max(request.alignment, kMinAlignment)));
   facts.bytes = request.bytes;
   facts.tid = current_tid();
   const std::uint64_t word = pack(facts);
@@ -121,8 +120,7 @@ void* allocate(const Request& request) {
 
   fill_object(object, request);
   shadow::poison(block, object - block, shadow::ShadowTag::kHeapLeftRedzone);
-  shadow::unpoison_with_tail(object, request.bytes, block + usable - object,
-                             shadow::ShadowTag::kHeapRightRedzone);
+  shadow::unpoison_with_tail(object, request.bytes, block + usable - object, shadow::ShadowTag::kHeapRightRedzone);
   return object.ptr<void>();
 }
 
@@ -138,8 +136,7 @@ Found read_header(AppAddr object) {
   }
   // Back at mimalloc, the word is a link; the record of the free tells what was here.
   const std::uint64_t recorded = free_record_of(object).word;
-  if (unpack(recorded).state == State::kQuarantined &&
-      header.check == header_check(object, recorded, header.stack)) {
+  if (unpack(recorded).state == State::kQuarantined && header.check == header_check(object, recorded, header.stack)) {
     found.word = recorded;
     found.verdict = FreeVerdict::kDoubleFree;
     found.state = BlockState::kFreed;

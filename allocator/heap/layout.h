@@ -81,8 +81,7 @@ static_assert((std::uint32_t{1} << 22) == 4u << 20, "PID_MAX_LIMIT: a thread id 
 constexpr std::uint64_t pack(const Facts& facts) {
   return static_cast<std::uint64_t>(facts.state) | std::uint64_t{facts.is_large} << 2 |
          static_cast<std::uint64_t>(facts.by) << 3 | std::uint64_t{facts.alignment_log} << 6 |
-         std::uint64_t{facts.bytes} << kSizeShift |
-         (facts.is_large ? 0 : std::uint64_t{facts.tid} << kTidShift);
+         std::uint64_t{facts.bytes} << kSizeShift | (facts.is_large ? 0 : std::uint64_t{facts.tid} << kTidShift);
 }
 
 constexpr Facts unpack(std::uint64_t word) {

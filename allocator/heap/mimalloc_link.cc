@@ -46,8 +46,7 @@ struct Library {
   void* find(const char* name) const {
     const std::uint32_t buckets = gnu_hash[0];
     const std::uint32_t first = gnu_hash[1];
-    const std::uint32_t* const bucket =
-        gnu_hash + 4 + gnu_hash[2] * (sizeof(ElfW(Addr)) / sizeof(std::uint32_t));
+    const std::uint32_t* const bucket = gnu_hash + 4 + gnu_hash[2] * (sizeof(ElfW(Addr)) / sizeof(std::uint32_t));
     const std::uint32_t* const chain = bucket + buckets;
     std::uint32_t hash = 5381;
     for (const char* c = name; *c != '\0'; ++c) hash = hash * 33 + static_cast<unsigned char>(*c);
@@ -80,26 +79,14 @@ int find_library(dl_phdr_info* info, std::size_t, void* out) {
     }
     if (segment.p_type != PT_DYNAMIC) continue;
     // glibc has relocated these pointers.
-    for (auto* d = reinterpret_cast<const ElfW(Dyn)*>(library.base + segment.p_vaddr); d->d_tag != DT_NULL;
-         ++d) {
+    for (auto* d = reinterpret_cast<const ElfW(Dyn)*>(library.base + segment.p_vaddr); d->d_tag != DT_NULL; ++d) {
       switch (d->d_tag) {
-        case DT_SYMTAB:
-          library.symbols = reinterpret_cast<const ElfW(Sym)*>(d->d_un.d_ptr);
-          break;
-        case DT_STRTAB:
-          library.strings = reinterpret_cast<const char*>(d->d_un.d_ptr);
-          break;
-        case DT_GNU_HASH:
-          library.gnu_hash = reinterpret_cast<const std::uint32_t*>(d->d_un.d_ptr);
-          break;
-        case DT_JMPREL:
-          library.jump_slots = reinterpret_cast<const ElfW(Rela)*>(d->d_un.d_ptr);
-          break;
-        case DT_PLTRELSZ:
-          library.jump_slot_bytes = d->d_un.d_val;
-          break;
-        default:
-          break;
+        case DT_SYMTAB: library.symbols = reinterpret_cast<const ElfW(Sym)*>(d->d_un.d_ptr); break;
+        case DT_STRTAB: library.strings = reinterpret_cast<const char*>(d->d_un.d_ptr); break;
+        case DT_GNU_HASH: library.gnu_hash = reinterpret_cast<const std::uint32_t*>(d->d_un.d_ptr); break;
+        case DT_JMPREL: library.jump_slots = reinterpret_cast<const ElfW(Rela)*>(d->d_un.d_ptr); break;
+        case DT_PLTRELSZ: library.jump_slot_bytes = d->d_un.d_val; break;
+        default: break;
       }
     }
   }
@@ -117,13 +104,11 @@ void* inner_target(const Library& library, const char* name) {
 void bind_inner_calls(const Library& library) {
   const bool is_protected = library.relro_begin < library.relro_end;
   const AppAddr relro(library.relro_begin);
-  if (is_protected)
-    os::protect(relro, library.relro_end - library.relro_begin, PROT_READ | PROT_WRITE).ignore();
+  if (is_protected) os::protect(relro, library.relro_end - library.relro_begin, PROT_READ | PROT_WRITE).ignore();
   for (std::size_t i = 0; i < library.jump_slot_bytes / sizeof(ElfW(Rela)); ++i) {
     const ElfW(Rela)& slot = library.jump_slots[i];
     if (ELF64_R_TYPE(slot.r_info) != R_X86_64_JUMP_SLOT) continue;
-    void* const target =
-        inner_target(library, library.strings + library.symbols[ELF64_R_SYM(slot.r_info)].st_name);
+    void* const target = inner_target(library, library.strings + library.symbols[ELF64_R_SYM(slot.r_info)].st_name);
     if (target != nullptr) *reinterpret_cast<void**>(library.base + slot.r_offset) = target;
   }
   if (is_protected) os::protect(relro, library.relro_end - library.relro_begin, PROT_READ).ignore();

@@ -130,8 +130,7 @@ bool Quarantine::append_locked(Queue& queue, QuarantineEntry entry) {
   return true;
 }
 
-std::size_t Quarantine::take_oldest_locked(Queue& queue, QuarantineEntry* out, std::size_t max,
-                                           std::size_t limit) {
+std::size_t Quarantine::take_oldest_locked(Queue& queue, QuarantineEntry* out, std::size_t max, std::size_t limit) {
   std::size_t taken = 0;
   while (taken < max && queue.bytes > limit) {
     Chunk* const chunk = queue.oldest;

@@ -32,8 +32,7 @@ class QuarantineEntry {
  public:
   constexpr QuarantineEntry() = default;
 
-  constexpr QuarantineEntry(AppAddr block, std::size_t bytes)
-      : word_(block.value >> 4 << kSizeBits | bytes >> 4) {}
+  constexpr QuarantineEntry(AppAddr block, std::size_t bytes) : word_(block.value >> 4 << kSizeBits | bytes >> 4) {}
 
   constexpr AppAddr block() const { return AppAddr(word_ >> kSizeBits << 4); }
 

@@ -9,9 +9,13 @@
 namespace penumbra::region {
 namespace {
 
-AppAddr begin_of(const iovec& r) { return AppAddr(r.iov_base); }
+AppAddr begin_of(const iovec& r) {
+  return AppAddr(r.iov_base);
+}
 
-AppAddr end_of(const iovec& r) { return AppAddr(r.iov_base) + r.iov_len; }
+AppAddr end_of(const iovec& r) {
+  return AppAddr(r.iov_base) + r.iov_len;
+}
 
 bool advise_one(const iovec& range, int advice) {
   if (advice == MADV_DONTNEED) return Guards::drop(begin_of(range), range.iov_len);
@@ -66,6 +70,8 @@ Gather::Outcome Gather::submit() {
   return outcome;
 }
 
-bool Gather::drop_shadow(std::size_t count) { return advise(shadow_, count, MADV_DONTNEED); }
+bool Gather::drop_shadow(std::size_t count) {
+  return advise(shadow_, count, MADV_DONTNEED);
+}
 
 }  // namespace penumbra::region

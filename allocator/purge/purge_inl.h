@@ -43,7 +43,8 @@ bool RegionAllocator<Shadow>::purge_step() {
   const bool active = cursor_.active;
   purge_mutex_.unlock();
   // Whoever asked while we held the mutex found it taken and left; so did a signal handler.
-  if (signal_frees_.load(std::memory_order_seq_cst) != kNoHandle || has_late_faults_.load(std::memory_order_seq_cst)) {
+  if (signal_frees_.load(std::memory_order_seq_cst) != kNoHandle ||
+      has_late_faults_.load(std::memory_order_seq_cst)) {
     wanted_.store(true, std::memory_order_seq_cst);
   }
   if (!active && request_seq_.load(std::memory_order_seq_cst) != seen &&

@@ -22,7 +22,9 @@ inline constexpr std::size_t kZeroByHand = 16 << 10;
 // Zones opened at once, at most: the frontier moves in steps that grow with use, up to 64 MiB (memory ruling 2).
 inline constexpr std::uint32_t kMaxZoneStep = 16;
 
-constexpr bool is_pooled_kind(AreaKind kind) { return kind != AreaKind::kArena; }
+constexpr bool is_pooled_kind(AreaKind kind) {
+  return kind != AreaKind::kArena;
+}
 
 // The caller may map files over the pages of these.
 constexpr bool may_be_mapped_over(AreaKind kind) {
@@ -30,7 +32,9 @@ constexpr bool may_be_mapped_over(AreaKind kind) {
 }
 
 // Others poison inside these by themselves, so that every unit must be populated.
-constexpr bool may_be_sparse(AreaKind kind) { return kind == AreaKind::kVmalloc || kind == AreaKind::kHeapLarge; }
+constexpr bool may_be_sparse(AreaKind kind) {
+  return kind == AreaKind::kVmalloc || kind == AreaKind::kHeapLarge;
+}
 
 template <class Shadow>
 AppAddr RegionAllocator<Shadow>::allocate(const Request& request) {
@@ -40,7 +44,8 @@ AppAddr RegionAllocator<Shadow>::allocate(const Request& request) {
   }
   std::size_t alignment = std::max(request.alignment, kPageSize);
   if (request.huge && request.bytes >= kHugePageSize) alignment = std::max(alignment, kHugePageSize);
-  if (is_due()) [[unlikely]] poll_slow();
+  if (is_due()) [[unlikely]]
+    poll_slow();
   if (request.bytes < span_.bytes() && alignment < span_.bytes()) {
     const auto pages = static_cast<std::uint32_t>((request.bytes + kPageSize - 1) >> kPageShift);
     const auto align_pages = static_cast<std::uint32_t>(alignment >> kPageShift);
@@ -48,7 +53,8 @@ AppAddr RegionAllocator<Shadow>::allocate(const Request& request) {
     for (int attempt = 0; attempt < 2; ++attempt) {
       const Handle h =
           small ? allocate_small(request, pages, align_pages) : allocate_large(request, pages, align_pages);
-      if (h != kNoHandle) [[likely]] return begin_of(records_[h]);
+      if (h != kNoHandle) [[likely]]
+        return begin_of(records_[h]);
       // What was freed may be all that is missing.
       if (attempt == 0) purge_all();
     }
@@ -61,15 +67,15 @@ AppAddr RegionAllocator<Shadow>::allocate(const Request& request) {
 template <class Shadow>
 Node& RegionAllocator<Shadow>::lock_local_node() {
   Node& node = nodes_[remembered_cpu() % node_count_];
-  if (node.lock.try_lock()) [[likely]] return node;
+  if (node.lock.try_lock()) [[likely]]
+    return node;
   Node& other = nodes_[look_at_cpu() % node_count_];
   other.lock.lock();
   return other;
 }
 
 template <class Shadow>
-Handle RegionAllocator<Shadow>::allocate_small(const Request& request, std::uint32_t pages,
-                                               std::uint32_t alignment) {
+Handle RegionAllocator<Shadow>::allocate_small(const Request& request, std::uint32_t pages, std::uint32_t alignment) {
   Node& node = lock_local_node();
   const Handle h = node.pop_pooled(records_, pages, alignment, origin());
   if (h == kNoHandle) [[unlikely]] {
@@ -142,8 +148,7 @@ void RegionAllocator<Shadow>::publish(Record& r, const Request& request) {
 }
 
 template <class Shadow>
-Handle RegionAllocator<Shadow>::allocate_fresh(const Request& request, std::uint32_t pages,
-                                               std::uint32_t alignment) {
+Handle RegionAllocator<Shadow>::allocate_fresh(const Request& request, std::uint32_t pages, std::uint32_t alignment) {
   const unsigned home = remembered_cpu() % node_count_;
   Handle h = carve_from(nodes_[home], home, pages, alignment);
   if (h == kNoHandle && add_zones(home)) h = carve_from(nodes_[home], home, pages, alignment);
@@ -202,14 +207,12 @@ Handle RegionAllocator<Shadow>::carve_from(Node& node, unsigned number, std::uin
 template <class Shadow>
 bool RegionAllocator<Shadow>::open_area(Record& r, AppAddr begin, std::uint32_t pages) {
   switch (guards_.open(begin, bytes_of(pages))) {
-    case Guards::Opened::kExactly:
-      return true;
+    case Guards::Opened::kExactly: return true;
     case Guards::Opened::kWholeUnits:
       r.flags |= Record::kWhole;
       shadow_.pin(begin, bytes_of(pages + 1));
       return true;
-    case Guards::Opened::kFailed:
-      break;
+    case Guards::Opened::kFailed: break;
   }
   return false;
 }
@@ -228,7 +231,8 @@ void RegionAllocator<Shadow>::give_back(Record& r, Handle h) {
 template <class Shadow>
 bool RegionAllocator<Shadow>::add_zones(unsigned number) {
   // Half of what the node has already, so that small programs open (and at fork copy) little.
-  const std::uint32_t step = std::clamp<std::uint32_t>(static_cast<std::uint32_t>(nodes_[number].zones.value() / 2), 1, kMaxZoneStep);
+  const std::uint32_t step =
+      std::clamp<std::uint32_t>(static_cast<std::uint32_t>(nodes_[number].zones.value() / 2), 1, kMaxZoneStep);
   return add_zone_run(number, step) || (step > 1 && add_zone_run(number, 1));
 }
 
@@ -260,8 +264,7 @@ bool RegionAllocator<Shadow>::add_zone_run(unsigned number, std::uint32_t zones)
 }
 
 template <class Shadow>
-Handle RegionAllocator<Shadow>::allocate_large(const Request& request, std::uint32_t pages,
-                                               std::uint32_t alignment) {
+Handle RegionAllocator<Shadow>::allocate_large(const Request& request, std::uint32_t pages, std::uint32_t alignment) {
   const std::uint64_t span_pages = round_up(std::uint64_t{pages} + 1, kUnitPages);
   if (span_pages > span_.bytes() >> kPageShift) return kNoHandle;
   Handle h;
@@ -269,7 +272,8 @@ Handle RegionAllocator<Shadow>::allocate_large(const Request& request, std::uint
     LockGuard guard(global().lock);
     std::uint32_t page;
     if (!global().unused.ensure(records_, 2) ||
-        !global().free.find(static_cast<std::uint32_t>(span_pages), std::max(alignment, kUnitPages), origin(), page)) {
+        !global().free.find(static_cast<std::uint32_t>(span_pages), std::max(alignment, kUnitPages), origin(),
+                            page)) {
       return kNoHandle;
     }
     global().free.carve(page, static_cast<std::uint32_t>(span_pages), global().unused);

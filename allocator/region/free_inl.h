@@ -13,25 +13,29 @@ namespace penumbra::region {
 template <class Shadow>
 FreeVerdict RegionAllocator<Shadow>::free(AppAddr begin, StackId stack) {
   Handle h = kNoHandle;
-  const FreeVerdict verdict = claim(begin, RecordState::kFreed, [](AreaKind) { return true; }, h);
+  const FreeVerdict verdict = claim(
+      begin, RecordState::kFreed, [](AreaKind) { return true; }, h);
   return finish_free(verdict, h, stack);
 }
 
 template <class Shadow>
 FreeVerdict RegionAllocator<Shadow>::free(AppAddr begin, StackId stack, AreaKind kind) {
   Handle h = kNoHandle;
-  const FreeVerdict verdict = claim(begin, RecordState::kFreed, [kind](AreaKind k) { return k == kind; }, h);
+  const FreeVerdict verdict = claim(
+      begin, RecordState::kFreed, [kind](AreaKind k) { return k == kind; }, h);
   return finish_free(verdict, h, stack);
 }
 
 template <class Shadow>
 FreeVerdict RegionAllocator<Shadow>::finish_free(FreeVerdict verdict, Handle h, StackId stack) {
-  if (verdict != FreeVerdict::kFreed) [[unlikely]] return verdict;
+  if (verdict != FreeVerdict::kFreed) [[unlikely]]
+    return verdict;
   Record& r = records_[h];
   r.area.freed = stack;
   r.area.freed_by = this_thread_id();
   retire(r, h);
-  if (is_due()) [[unlikely]] poll_slow();
+  if (is_due()) [[unlikely]]
+    poll_slow();
   return verdict;
 }
 
@@ -114,7 +118,8 @@ void RegionAllocator<Shadow>::retire(Record& r, Handle h) {
     node.waiting_unreported = 0;
   }
   node.lock.unlock();
-  if (unreported != 0) [[unlikely]] report_waiting(unreported);
+  if (unreported != 0) [[unlikely]]
+    report_waiting(unreported);
 }
 
 // The request is counted before the threshold is looked at, so that a pass under way cannot miss it (ruling 11).
@@ -129,7 +134,8 @@ template <class Shadow>
 void RegionAllocator<Shadow>::free_from_signal(AppAddr begin, StackId stack, const CodeContext& context,
                                                AreaKind kind) {
   Handle h = kNoHandle;
-  const FreeVerdict verdict = claim(begin, RecordState::kFreed, [kind](AreaKind k) { return k == kind; }, h);
+  const FreeVerdict verdict = claim(
+      begin, RecordState::kFreed, [kind](AreaKind k) { return k == kind; }, h);
   if (verdict == FreeVerdict::kFreed) {
     Record& r = records_[h];
     r.area.freed = stack;
@@ -182,15 +188,12 @@ ResizeVerdict RegionAllocator<Shadow>::resize(AppAddr begin, std::size_t bytes, 
                                               std::size_t& old_bytes) {
   Handle h = kNoHandle;
   // Claimed, so that nobody else may free or resize it meanwhile.
-  switch (claim(begin, RecordState::kResizing, [kind](AreaKind k) { return k == kind; }, h)) {
-    case FreeVerdict::kFreed:
-      break;
-    case FreeVerdict::kDoubleFree:
-      return ResizeVerdict::kDoubleFree;
-    case FreeVerdict::kInterior:
-      return ResizeVerdict::kInterior;
-    case FreeVerdict::kForeign:
-      return ResizeVerdict::kForeign;
+  switch (claim(
+      begin, RecordState::kResizing, [kind](AreaKind k) { return k == kind; }, h)) {
+    case FreeVerdict::kFreed: break;
+    case FreeVerdict::kDoubleFree: return ResizeVerdict::kDoubleFree;
+    case FreeVerdict::kInterior: return ResizeVerdict::kInterior;
+    case FreeVerdict::kForeign: return ResizeVerdict::kForeign;
   }
   Record& r = records_[h];
   const std::size_t old = old_bytes = r.area.requested;

@@ -138,8 +138,8 @@ void FreeTree::balance_insert(Handle h) {
 
 void FreeTree::unlink(Handle h) {
   Record& r = at(h);
-  Handle child;       // takes the place that is removed
-  Handle parent;      // of that place
+  Handle child;   // takes the place that is removed
+  Handle parent;  // of that place
   bool removed_red;
   if (r.tree.left == kNoHandle || r.tree.right == kNoHandle) {
     child = r.tree.left != kNoHandle ? r.tree.left : r.tree.right;
@@ -237,8 +237,7 @@ void FreeTree::insert(Handle h, std::uint32_t page, std::uint32_t pages, RecordC
   link(h);
 }
 
-bool FreeTree::find(std::uint32_t pages, std::uint32_t alignment, std::uint64_t origin,
-                    std::uint32_t& page) const {
+bool FreeTree::find(std::uint32_t pages, std::uint32_t alignment, std::uint64_t origin, std::uint32_t& page) const {
   const std::uint64_t sure = std::uint64_t{pages} + alignment - 1;
   if (largest() >= sure) {
     Handle h = root_;

@@ -35,9 +35,7 @@ class GranuleMap {
   // First bit of [from, end) that is set (or clear), `end` if there is none. end <= kBits.
   std::size_t next_set(std::size_t from, std::size_t end) const { return next(from, end, 0); }
 
-  std::size_t next_clear(std::size_t from, std::size_t end) const {
-    return next(from, end, ~std::uint64_t{0});
-  }
+  std::size_t next_clear(std::size_t from, std::size_t end) const { return next(from, end, ~std::uint64_t{0}); }
 
   // First run of `count` clear bits in [from, kBits) that begins at a multiple of `alignment` (a power of
   // two); kBits if there is none.

@@ -221,8 +221,7 @@ int PagePool<Regions>::map_shared(AppAddr begin) {
   if (!memory.ok()) return memory.error();
   const int fd = static_cast<int>(memory.value());
   const os::Result grown = os::truncate(fd, kChunkBytes);
-  const os::Result mapped =
-      grown.ok() ? os::map_file_at(begin, kChunkBytes, PROT_READ | PROT_WRITE, fd, 0) : grown;
+  const os::Result mapped = grown.ok() ? os::map_file_at(begin, kChunkBytes, PROT_READ | PROT_WRITE, fd, 0) : grown;
   os::close(fd).ignore();
   return mapped.error();
 }
@@ -261,8 +260,7 @@ auto PagePool<Regions>::find_locked(const Page* page) const -> Slot* {
   const AppAddr at(page);
   if (at < descriptors_ || at >= descriptors_ + slots_ * kPageSize) return nullptr;
   Slot* const slot = slot_of(page);
-  const std::ptrdiff_t offset =
-      reinterpret_cast<const char*>(page) - reinterpret_cast<const char*>(slot->pages);
+  const std::ptrdiff_t offset = reinterpret_cast<const char*>(page) - reinterpret_cast<const char*>(slot->pages);
   const bool is_handle =
       offset >= 0 && offset % static_cast<std::ptrdiff_t>(sizeof(Page)) == 0 &&
       offset / static_cast<std::ptrdiff_t>(sizeof(Page)) < static_cast<std::ptrdiff_t>(kChunkPages);
@@ -278,8 +276,7 @@ FreeVerdict PagePool<Regions>::free(Page* page, unsigned order) {
   if (is_free(*slot, first, 1) || page->is_gone != 0) return FreeVerdict::kDoubleFree;
   if (page->is_first == 0 || page->order != order) return FreeVerdict::kInterior;
   const std::size_t pages = std::size_t{1} << order;
-  regions_.shadow().poison(slot->begin + first * kPageSize, pages * kPageSize,
-                           shadow::ShadowTag::kLargeFreed);
+  regions_.shadow().poison(slot->begin + first * kPageSize, pages * kPageSize, shadow::ShadowTag::kLargeFreed);
   if (slot->inherited) {
     page->is_gone = 1;
     return FreeVerdict::kFreed;

@@ -121,8 +121,7 @@ class PerCpuAreas {
   void link_locked(Chunk* chunk);
   void unlink_locked(Chunk* chunk);
   std::size_t place_locked(Chunk& chunk, std::size_t granules, std::size_t alignment);
-  bool find_place_locked(std::size_t granules, std::size_t alignment, StackId stack, Chunk*& chunk,
-                         std::size_t& at);
+  bool find_place_locked(std::size_t granules, std::size_t alignment, StackId stack, Chunk*& chunk, std::size_t& at);
 
   template <class Visit>
   void for_each_cpu(AppAddr object, Visit visit) const {
@@ -181,8 +180,7 @@ auto PerCpuAreas<Regions>::add_chunk_locked(StackId stack) -> Chunk* {
   for (unsigned cpu = 0; cpu < cpus_; ++cpu) {
     const AppAddr unit = begin + cpu * kStride;
     regions_.shadow().poison(unit, kUnitBytes, shadow::ShadowTag::kRegionInvalid);
-    if (cpu + 1 < cpus_)
-      regions_.shadow().poison(unit + kUnitBytes, kPageSize, shadow::ShadowTag::kRegionGuard);
+    if (cpu + 1 < cpus_) regions_.shadow().poison(unit + kUnitBytes, kPageSize, shadow::ShadowTag::kRegionGuard);
   }
   auto* const chunk = new (descriptor.address().template ptr<Chunk>()) Chunk{};
   chunk->begin = begin;
@@ -247,8 +245,8 @@ AppAddr PerCpuAreas<Regions>::allocate(std::size_t bytes, std::size_t alignment,
     LockGuard guard(lock_);
     Chunk* chunk = nullptr;
     std::size_t at = 0;
-    if (!find_place_locked(granules, alignment <= shadow::kGranuleSize ? 1 : alignment / shadow::kGranuleSize,
-                           stack, chunk, at)) {
+    if (!find_place_locked(granules, alignment <= shadow::kGranuleSize ? 1 : alignment / shadow::kGranuleSize, stack,
+                           chunk, at)) {
       errno = ENOMEM;
       return AppAddr();
     }

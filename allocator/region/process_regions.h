@@ -10,6 +10,8 @@ namespace penumbra::region {
 // A name with a constant address, so that what stands on it can be constant-initialised too. init() brings it up.
 extern RegionAllocator<LazyShadow> g_process_regions;
 
-inline RegionAllocator<LazyShadow>& process_regions() { return g_process_regions; }
+inline RegionAllocator<LazyShadow>& process_regions() {
+  return g_process_regions;
+}
 
 }  // namespace penumbra::region

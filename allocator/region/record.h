@@ -31,19 +31,19 @@ enum class RecordState : std::uint8_t {
   kOpening,    // taken from a tree or a pool, not published
   kLive,
   kResizing,  // live, and about to change its size
-  kFreed,    // poisoned, waits in a lazy list
-  kPurging,  // in the hands of the purger
-  kPooled,   // purged, open, poisoned, waits for the next request of its size
+  kFreed,     // poisoned, waits in a lazy list
+  kPurging,   // in the hands of the purger
+  kPooled,    // purged, open, poisoned, waits for the next request of its size
 };
 
 struct Record {
   std::atomic<RecordState> state;
   AreaKind kind;
-  std::uint8_t node;     // whose lists it belongs to: the owner of its zone, or the global node
+  std::uint8_t node;  // whose lists it belongs to: the owner of its zone, or the global node
   std::uint8_t flags;
-  std::uint32_t page;    // first page, counted from the begin of the span
-  std::uint32_t pages;   // of the area without its guard; of a free range: all
-  Handle next;           // in whatever list it is
+  std::uint32_t page;   // first page, counted from the begin of the span
+  std::uint32_t pages;  // of the area without its guard; of a free range: all
+  Handle next;          // in whatever list it is
   union {
     struct {
       std::uint64_t requested : 48;

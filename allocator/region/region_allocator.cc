@@ -67,8 +67,8 @@ os::Result RegionAllocator<Shadow>::init(const Config& config) {
   // What was freed and still has its memory has a limit of its own (memory ruling 13).
   threshold_pages_ = std::max<std::uint64_t>(std::min(threshold_pages_, cgroup_memory() / 8) / kPageSize, 1);
   retain_pages_ = std::min(config.retain / kPageSize, threshold_pages_);
-  shadow_keep_pages_ = config.shadow_retain == ~std::uint64_t{0} ? threshold_pages_ / 8
-                                                                 : config.shadow_retain / kPageSize;
+  shadow_keep_pages_ =
+      config.shadow_retain == ~std::uint64_t{0} ? threshold_pages_ / 8 : config.shadow_retain / kPageSize;
   report_step_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(threshold_pages_ / 64, 1, 256));
   chunk_areas_ = std::clamp<std::uint32_t>(config.purge_chunk, 1, kMaxChunk);
   Node& all = global();
@@ -180,18 +180,11 @@ template <class Shadow>
 bool RegionAllocator<Shadow>::describe_record(const Record& r, AppAddr a, AreaInfo& info) const {
   switch (r.state.load(std::memory_order_acquire)) {
     case RecordState::kLive:
-    case RecordState::kResizing:
-      info.state = AreaState::kLive;
-      break;
+    case RecordState::kResizing: info.state = AreaState::kLive; break;
     case RecordState::kFreed:
-    case RecordState::kPurging:
-      info.state = AreaState::kFreed;
-      break;
-    case RecordState::kPooled:
-      info.state = AreaState::kPurged;
-      break;
-    default:
-      return false;
+    case RecordState::kPurging: info.state = AreaState::kFreed; break;
+    case RecordState::kPooled: info.state = AreaState::kPurged; break;
+    default: return false;
   }
   info.kind = r.kind;
   info.begin = begin_of(r);

@@ -217,8 +217,8 @@ class RegionAllocator {
 
   // validate_inl.h
   struct Piece {
-    Handle area = kNoHandle;            // or
-    const Node* free_in = nullptr;      // or neither: a zone run between two owners
+    Handle area = kNoHandle;        // or
+    const Node* free_in = nullptr;  // or neither: a zone run between two owners
     std::uint32_t end = 0;
   };
   Piece piece_at(std::uint32_t page) const;

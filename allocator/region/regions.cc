@@ -2,8 +2,8 @@
 
 #include <errno.h>
 
-#include "allocator/region/region_allocator.h"
 #include "allocator/region/process_regions.h"
+#include "allocator/region/region_allocator.h"
 #include "shadow/address_map.h"
 #include "shadow/check.h"
 
@@ -32,32 +32,56 @@ bool init(const Options& options) {
   return true;
 }
 
-bool is_initialized() { return g_process_regions.is_initialized(); }
+bool is_initialized() {
+  return g_process_regions.is_initialized();
+}
 
-bool owns(AppAddr a) { return g_process_regions.owns(a); }
+bool owns(AppAddr a) {
+  return g_process_regions.owns(a);
+}
 
-AppAddr allocate(const Request& request) { return g_process_regions.allocate(request); }
+AppAddr allocate(const Request& request) {
+  return g_process_regions.allocate(request);
+}
 
-FreeVerdict free(AppAddr begin, StackId stack) { return g_process_regions.free(begin, stack); }
+FreeVerdict free(AppAddr begin, StackId stack) {
+  return g_process_regions.free(begin, stack);
+}
 
-std::size_t requested_bytes(AppAddr begin) { return g_process_regions.requested_bytes(begin); }
+std::size_t requested_bytes(AppAddr begin) {
+  return g_process_regions.requested_bytes(begin);
+}
 
-bool describe(AppAddr a, AreaInfo& info) { return g_process_regions.describe(a, info); }
+bool describe(AppAddr a, AreaInfo& info) {
+  return g_process_regions.describe(a, info);
+}
 
 bool populate_arena(AppAddr begin, std::size_t bytes) {
   return g_process_regions.shadow().units().ensure_ready(begin, bytes, shadow::ShadowTag::kHeapNeverAllocated);
 }
 
-Stats stats() { return g_process_regions.stats(); }
+Stats stats() {
+  return g_process_regions.stats();
+}
 
-void purge_all() { g_process_regions.purge_all(); }
+void purge_all() {
+  g_process_regions.purge_all();
+}
 
-void fork_prepare() { g_process_regions.fork_prepare(); }
+void fork_prepare() {
+  g_process_regions.fork_prepare();
+}
 
-void fork_parent() { g_process_regions.fork_parent(); }
+void fork_parent() {
+  g_process_regions.fork_parent();
+}
 
-void fork_child() { g_process_regions.fork_child(); }
+void fork_child() {
+  g_process_regions.fork_child();
+}
 
-void validate() { g_process_regions.validate(); }
+void validate() {
+  g_process_regions.validate();
+}
 
 }  // namespace penumbra::region

@@ -24,11 +24,11 @@ enum class AreaState : std::uint8_t { kNever, kLive, kFreed, kPurged };
 enum class FreeVerdict : std::uint8_t { kFreed, kDoubleFree, kInterior, kForeign };
 
 struct Request {
-  std::size_t bytes = 0;                // as the caller asked; the area is rounded up to pages plus a guard page
-  std::size_t alignment = kPageSize;    // a power of two
-  bool zero = false;                    // all bytes read 0 (fresh memory always does; retained memory is cleared)
-  bool huge = false;                    // align to 2 MiB and ask for huge pages when large enough
-  AreaKind kind = AreaKind::kVmalloc;   // kArena: readable and writable, zero, its units left to the heap
+  std::size_t bytes = 0;               // as the caller asked; the area is rounded up to pages plus a guard page
+  std::size_t alignment = kPageSize;   // a power of two
+  bool zero = false;                   // all bytes read 0 (fresh memory always does; retained memory is cleared)
+  bool huge = false;                   // align to 2 MiB and ask for huge pages when large enough
+  AreaKind kind = AreaKind::kVmalloc;  // kArena: readable and writable, zero, its units left to the heap
   StackId stack = kNoStack;
 };
 
@@ -47,9 +47,9 @@ struct AreaInfo {
 };
 
 struct Stats {
-  std::uint64_t live_areas, live_bytes;      // requested bytes
-  std::uint64_t lazy_areas, lazy_bytes;      // freed, not yet purged
-  std::uint64_t retained_areas, retained_bytes;          // purged, memory kept; bytes in memory, about
+  std::uint64_t live_areas, live_bytes;          // requested bytes
+  std::uint64_t lazy_areas, lazy_bytes;          // freed, not yet purged
+  std::uint64_t retained_areas, retained_bytes;  // purged, memory kept; bytes in memory, about
   std::uint64_t shadow_pages, shadow_pages_dying, shadow_pinned;
   std::uint64_t flushes, flushed_pages, purge_passes, purge_chunks, longest_chunk_ns;  // thread CPU time
 };

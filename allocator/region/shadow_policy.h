@@ -77,7 +77,8 @@ class LazyShadow {
     const std::size_t whole = requested >> shadow::kGranuleShift;
     const std::size_t all = total >> shadow::kGranuleShift;
     raw_set(shadow, 0, whole);
-    if (whole == all) [[likely]] return;
+    if (whole == all) [[likely]]
+      return;
     const std::size_t rest = requested & (shadow::kGranuleSize - 1);
     if (rest != 0) raw_set(shadow + whole, static_cast<int>(rest), 1);
     set(shadow + whole + (rest != 0), all - whole - (rest != 0), shadow::ShadowTag::kRegionTail);

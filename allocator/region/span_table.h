@@ -35,8 +35,7 @@ class SpanTable {
   // Null outside the span, for a part that nobody owns, and while the table is not open.
   Owner* owner(AppAddr a) const {
     std::atomic<Owner*>* const places = places_.load(std::memory_order_acquire);
-    return places != nullptr && span_.contains(a) ? places[part_of(a)].load(std::memory_order_acquire)
-                                                  : nullptr;
+    return places != nullptr && span_.contains(a) ? places[part_of(a)].load(std::memory_order_acquire) : nullptr;
   }
 
   // The table is open and `a` in the span.

@@ -21,7 +21,8 @@ struct ThreadHint {
 inline constinit thread_local ThreadHint thread_hint{};
 
 inline std::uint32_t this_thread_id() {
-  if (thread_hint.tid == 0) [[unlikely]] thread_hint.tid = static_cast<std::uint32_t>(os::gettid());
+  if (thread_hint.tid == 0) [[unlikely]]
+    thread_hint.tid = static_cast<std::uint32_t>(os::gettid());
   return thread_hint.tid;
 }
 
@@ -34,7 +35,8 @@ inline std::uint32_t look_at_cpu() {
 }
 
 inline std::uint32_t remembered_cpu() {
-  if (thread_hint.uses_left == 0) [[unlikely]] return look_at_cpu();
+  if (thread_hint.uses_left == 0) [[unlikely]]
+    return look_at_cpu();
   --thread_hint.uses_left;
   return thread_hint.cpu;
 }

@@ -72,8 +72,7 @@ void RegionAllocator<Shadow>::validate_area(const Record& r, Handle h) const {
   PENUMBRA_CHECK(r.pages < r.area.span_pages && r.node <= node_count_);
   // A2, at every page of a small area; at every zone and both ends of a large one.
   const std::uint32_t step = r.node == node_count_ ? kZonePages : 1;
-  for (std::uint32_t p = r.page; p < r.page + r.area.span_pages; p += step)
-    PENUMBRA_CHECK_OP(index_.at(p), ==, h);
+  for (std::uint32_t p = r.page; p < r.page + r.area.span_pages; p += step) PENUMBRA_CHECK_OP(index_.at(p), ==, h);
   PENUMBRA_CHECK_OP(index_.at(r.page + r.area.span_pages - 1), ==, h);
   validate_area_shadow(r);
 }
@@ -175,20 +174,15 @@ void RegionAllocator<Shadow>::validate_counters() const {
         ++live[r.node];
         live_bytes[r.node] += r.area.requested;
         break;
-      case RecordState::kFreed:
-        ++freed[r.node];
-        break;
+      case RecordState::kFreed: ++freed[r.node]; break;
       case RecordState::kPooled:
         pooled[r.node] += r.pages;
         if ((r.flags & Record::kHasMemory) != 0) retained[r.node] += r.area.resident;
         break;
       case RecordState::kOpening:
       case RecordState::kResizing:
-      case RecordState::kPurging:
-        moving = true;
-        break;
-      default:
-        break;
+      case RecordState::kPurging: moving = true; break;
+      default: break;
     }
   }
   for (unsigned n = 0; n <= node_count_ && !moving; ++n) {
@@ -199,8 +193,7 @@ void RegionAllocator<Shadow>::validate_counters() const {
     PENUMBRA_CHECK_OP(node.pooled_pages.value(), ==, pooled[n]);
     PENUMBRA_CHECK_OP(node.retained_pages.value(), ==, retained[n]);
     std::uint64_t lazy_bytes = 0;
-    for (Handle h = node.lazy.head; h != kNoHandle; h = records_[h].next)
-      lazy_bytes += records_[h].area.requested;
+    for (Handle h = node.lazy.head; h != kNoHandle; h = records_[h].next) lazy_bytes += records_[h].area.requested;
     PENUMBRA_CHECK_OP(node.lazy_bytes.value(), ==, lazy_bytes);
   }
 }
@@ -225,8 +218,7 @@ void RegionAllocator<Shadow>::validate_mappings() const {
         if (c == '-' || c == ' ') {
           ++field;
         } else {
-          numbers[field] =
-              numbers[field] * 16 + static_cast<std::uint64_t>(c <= '9' ? c - '0' : c - 'a' + 10);
+          numbers[field] = numbers[field] * 16 + static_cast<std::uint64_t>(c <= '9' ? c - '0' : c - 'a' + 10);
         }
       } else if (field == 2) {
         const AppAddr begin = std::max(AppAddr(numbers[0]), span_.begin);

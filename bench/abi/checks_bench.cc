@@ -50,21 +50,37 @@ void loop(benchmark::State& state, std::size_t offset, Check check) {
   }
 }
 
-void BM_OutlineCheck_Floor_call(benchmark::State& state) { loop(state, 0, __asan_before_dynamic_init); }
+void BM_OutlineCheck_Floor_call(benchmark::State& state) {
+  loop(state, 0, __asan_before_dynamic_init);
+}
 
-void BM_OutlineCheck_load1(benchmark::State& state) { loop(state, 0, __asan_load1_noabort); }
+void BM_OutlineCheck_load1(benchmark::State& state) {
+  loop(state, 0, __asan_load1_noabort);
+}
 
-void BM_OutlineCheck_load1_partial(benchmark::State& state) { loop(state, 27, __asan_load1_noabort); }
+void BM_OutlineCheck_load1_partial(benchmark::State& state) {
+  loop(state, 27, __asan_load1_noabort);
+}
 
-void BM_OutlineCheck_load4(benchmark::State& state) { loop(state, 0, __asan_load4_noabort); }
+void BM_OutlineCheck_load4(benchmark::State& state) {
+  loop(state, 0, __asan_load4_noabort);
+}
 
-void BM_OutlineCheck_load4_partial(benchmark::State& state) { loop(state, 24, __asan_load4_noabort); }
+void BM_OutlineCheck_load4_partial(benchmark::State& state) {
+  loop(state, 24, __asan_load4_noabort);
+}
 
-void BM_OutlineCheck_load8(benchmark::State& state) { loop(state, 0, __asan_load8_noabort); }
+void BM_OutlineCheck_load8(benchmark::State& state) {
+  loop(state, 0, __asan_load8_noabort);
+}
 
-void BM_OutlineCheck_load8_unaligned(benchmark::State& state) { loop(state, 3, __asan_load8_noabort); }
+void BM_OutlineCheck_load8_unaligned(benchmark::State& state) {
+  loop(state, 3, __asan_load8_noabort);
+}
 
-void BM_OutlineCheck_load16(benchmark::State& state) { loop(state, 0, __asan_load16_noabort); }
+void BM_OutlineCheck_load16(benchmark::State& state) {
+  loop(state, 0, __asan_load16_noabort);
+}
 
 void BM_OutlineCheck_load24(benchmark::State& state) {
   loop(state, 0, [](std::uintptr_t address) { __asan_loadN_noabort(address, 24); });
@@ -88,9 +104,13 @@ void loop_in_span(benchmark::State& state, void (*check)(std::uintptr_t)) {
   start();
 }
 
-void BM_OutlineCheck_load1_in_span(benchmark::State& state) { loop_in_span(state, __asan_load1_noabort); }
+void BM_OutlineCheck_load1_in_span(benchmark::State& state) {
+  loop_in_span(state, __asan_load1_noabort);
+}
 
-void BM_OutlineCheck_load8_in_span(benchmark::State& state) { loop_in_span(state, __asan_load8_noabort); }
+void BM_OutlineCheck_load8_in_span(benchmark::State& state) {
+  loop_in_span(state, __asan_load8_noabort);
+}
 
 void BM_OutlineCheck_search8(benchmark::State& state) {
   loop(state, 0, [](std::uintptr_t address) { benchmark::DoNotOptimize(shadow::first_bad(AppAddr(address), 8)); });

@@ -70,14 +70,30 @@ void compare(benchmark::State& state, Compare function) {
   run(state, [=](char* to, const char* from, std::size_t) { benchmark::DoNotOptimize(function(to, from)); });
 }
 
-void BM_Memcpy(benchmark::State& state) { copy(state, memcpy); }
-void BM_Memcpy_Floor_libc(benchmark::State& state) { copy(state, libcs<Copy>("memcpy")); }
-void BM_Memset(benchmark::State& state) { set(state, memset); }
-void BM_Memset_Floor_libc(benchmark::State& state) { set(state, libcs<Set>("memset")); }
-void BM_Strlen(benchmark::State& state) { length(state, strlen); }
-void BM_Strlen_Floor_libc(benchmark::State& state) { length(state, libcs<Length>("strlen")); }
-void BM_Strcmp(benchmark::State& state) { compare(state, strcmp); }
-void BM_Strcmp_Floor_libc(benchmark::State& state) { compare(state, libcs<Compare>("strcmp")); }
+void BM_Memcpy(benchmark::State& state) {
+  copy(state, memcpy);
+}
+void BM_Memcpy_Floor_libc(benchmark::State& state) {
+  copy(state, libcs<Copy>("memcpy"));
+}
+void BM_Memset(benchmark::State& state) {
+  set(state, memset);
+}
+void BM_Memset_Floor_libc(benchmark::State& state) {
+  set(state, libcs<Set>("memset"));
+}
+void BM_Strlen(benchmark::State& state) {
+  length(state, strlen);
+}
+void BM_Strlen_Floor_libc(benchmark::State& state) {
+  length(state, libcs<Length>("strlen"));
+}
+void BM_Strcmp(benchmark::State& state) {
+  compare(state, strcmp);
+}
+void BM_Strcmp_Floor_libc(benchmark::State& state) {
+  compare(state, libcs<Compare>("strcmp"));
+}
 
 #define PENUMBRA_SIZES Arg(8)->Arg(32)->Arg(256)->Arg(4096)->Arg(kMost)
 BENCHMARK(BM_Memcpy)->PENUMBRA_SIZES;

@@ -55,7 +55,9 @@ int run_frame(int level, int depth, const Body& body) {
 }
 
 // Runs `body` on a stack that `trace` sees as `frames` frames deep or a little more; the caller counts.
-void on_stack(int frames, const Body& body) { benchmark::DoNotOptimize(run_frame(0, frames, body)); }
+void on_stack(int frames, const Body& body) {
+  benchmark::DoNotOptimize(run_frame(0, frames, body));
+}
 
 void set_frames(benchmark::State& state, std::size_t frames) {
   state.counters["frames"] = benchmark::Counter(static_cast<double>(frames));

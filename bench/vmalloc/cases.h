@@ -272,39 +272,24 @@ bool vrealloc(Subject& subject, Context& context) {
 template <class Subject>
 bool run_case(Subject& subject, unsigned test, Context& context) {
   switch (test) {
-    case kFixSize:
-      return fix_size(subject, context);
-    case kFullFit:
-      return full_fit(subject, context);
-    case kLongBusyList:
-      return long_busy_list(subject, context);
-    case kRandomSize:
-      return random_size(subject, context);
-    case kFixAlign:
-      return fix_align(subject, context);
-    case kRandomSizeAlign:
-      return random_size_align(subject, context);
-    case kKvfreeRcu1Arg:
-      return kvfree_rcu_1_arg(subject, context);
-    case kKvfreeRcu2Arg:
-      return kvfree_rcu_2_arg(subject, context);
-    case kNoBlock:
-      return no_block(subject, context);
-    default:
-      break;
+    case kFixSize: return fix_size(subject, context);
+    case kFullFit: return full_fit(subject, context);
+    case kLongBusyList: return long_busy_list(subject, context);
+    case kRandomSize: return random_size(subject, context);
+    case kFixAlign: return fix_align(subject, context);
+    case kRandomSizeAlign: return random_size_align(subject, context);
+    case kKvfreeRcu1Arg: return kvfree_rcu_1_arg(subject, context);
+    case kKvfreeRcu2Arg: return kvfree_rcu_2_arg(subject, context);
+    case kNoBlock: return no_block(subject, context);
+    default: break;
   }
   if constexpr (Subject::kTestMask == kAllTests) {
     switch (test) {
-      case kAlignShift:
-        return align_shift(subject, context);
-      case kPcpu:
-        return pcpu(subject, context);
-      case kVmMapRam:
-        return vm_map_ram(subject, context);
-      case kVrealloc:
-        return vrealloc(subject, context);
-      default:
-        break;
+      case kAlignShift: return align_shift(subject, context);
+      case kPcpu: return pcpu(subject, context);
+      case kVmMapRam: return vm_map_ram(subject, context);
+      case kVrealloc: return vrealloc(subject, context);
+      default: break;
     }
   }
   return false;

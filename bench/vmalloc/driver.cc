@@ -85,8 +85,8 @@ std::string summary_line(unsigned test, const TestScore& score, const Parameters
   return std::string("Summary: ") + kTests[test].name + " passed: " + std::to_string(score.passed) +
          " failed: " + std::to_string(score.failed) + " xfailed: " + std::to_string(score.xfailed) +
          " repeat: " + std::to_string(parameters.test_repeat_count) +
-         " loops: " + std::to_string(parameters.test_loop_count) +
-         " avg: " + std::to_string(score.ns / 1000) + " usec";
+         " loops: " + std::to_string(parameters.test_loop_count) + " avg: " + std::to_string(score.ns / 1000) +
+         " usec";
 }
 
 std::string worker_line(std::size_t worker, const WorkerScore& score) {

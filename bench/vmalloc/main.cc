@@ -95,14 +95,10 @@ int run_yardstick(const Parameters& parameters, unsigned cpus) {
 
 int run_allocator(const Parameters& parameters, unsigned cpus) {
   switch (parameters.allocator) {
-    case Allocator::kOff:
-      return run_regions<region::NoShadow>(parameters, cpus);
-    case Allocator::kEarly:
-      return run_regions<region::EarlyShadow>(parameters, cpus);
-    case Allocator::kLazy:
-      return run_regions<region::LazyShadow>(parameters, cpus);
-    case Allocator::kMmap:
-      return run_yardstick(parameters, cpus);
+    case Allocator::kOff: return run_regions<region::NoShadow>(parameters, cpus);
+    case Allocator::kEarly: return run_regions<region::EarlyShadow>(parameters, cpus);
+    case Allocator::kLazy: return run_regions<region::LazyShadow>(parameters, cpus);
+    case Allocator::kMmap: return run_yardstick(parameters, cpus);
   }
   return 2;
 }
@@ -127,8 +123,7 @@ int main(int argc, char** argv) {
   try {
     return run_allocator(parameters, cpus);
   } catch (const std::system_error& failure) {
-    std::fprintf(stderr, "test_vmalloc: cannot start %u workers: %s\n", parameters.nr_threads,
-                 failure.what());
+    std::fprintf(stderr, "test_vmalloc: cannot start %u workers: %s\n", parameters.nr_threads, failure.what());
     return 1;
   }
 }

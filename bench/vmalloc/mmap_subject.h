@@ -52,8 +52,7 @@ class MmapSubject {
 
   bool kvfree_rcu(void*, void* head) {
     quiescent_rcu::call_rcu(head, [](void* reached) {
-      munmap(reinterpret_cast<void*>(round_down(reinterpret_cast<std::uintptr_t>(reached), kPageSize)),
-             kPageSize);
+      munmap(reinterpret_cast<void*>(round_down(reinterpret_cast<std::uintptr_t>(reached), kPageSize)), kPageSize);
     });
     return true;
   }

@@ -21,8 +21,7 @@ struct Key {
 
 constexpr std::array kKeys{
     Key{"nr_threads", &Parameters::nr_threads, nullptr, "workers, 1 to 65535"},
-    Key{"sequential_test_order", nullptr, &Parameters::sequential_test_order,
-        "1: in the order of their bits"},
+    Key{"sequential_test_order", nullptr, &Parameters::sequential_test_order, "1: in the order of their bits"},
     Key{"test_repeat_count", &Parameters::test_repeat_count, nullptr, "times that each test runs"},
     Key{"test_loop_count", &Parameters::test_loop_count, nullptr, "allocations in the loop of a test"},
     Key{"nr_pages", &Parameters::nr_pages, nullptr, "pages of fix_size, vm_map_ram and no_block"},
@@ -86,8 +85,7 @@ std::string refuse(std::string_view word, const std::string& why) {
   return "test_vmalloc: " + std::string(word) + ": " + why;
 }
 
-std::string set_key(std::string_view word, std::string_view name, std::string_view text,
-                    Parameters& parameters) {
+std::string set_key(std::string_view word, std::string_view name, std::string_view text, Parameters& parameters) {
   if (name == "allocator") {
     const auto found = std::find(kAllocators.begin(), kAllocators.end(), text);
     if (found == kAllocators.end()) return refuse(word, "the allocator is off, early, lazy or mmap");
@@ -112,8 +110,7 @@ std::string set_key(std::string_view word, std::string_view name, std::string_vi
       return refuse(word, "the value must fit an int");
     }
     parameters.*key.number = static_cast<unsigned>(*value);
-    if (key.number == &Parameters::nr_threads)
-      parameters.nr_threads = std::min(parameters.nr_threads, kMaxThreads);
+    if (key.number == &Parameters::nr_threads) parameters.nr_threads = std::min(parameters.nr_threads, kMaxThreads);
     return {};
   }
   return refuse(word, "unknown parameter, known are " + known_keys());
@@ -137,11 +134,7 @@ std::string parse_parameters(std::span<const std::string_view> words, unsigned c
 std::string usage() {
   std::string text = "usage: test_vmalloc [allocator=off|early|lazy|mmap] [MODE] [key=value]...\n\nmodes\n";
   const auto line = [&text](std::string_view name, std::string_view help) {
-    text.append("  ")
-        .append(name)
-        .append(24 - std::min<std::size_t>(name.size(), 22), ' ')
-        .append(help)
-        .append("\n");
+    text.append("  ").append(name).append(24 - std::min<std::size_t>(name.size(), 22), ' ').append(help).append("\n");
   };
   for (const Mode& mode : kModes) line(mode.name, mode.help);
   line("serve", "take runs from stdin: test, loops, workers");

@@ -30,9 +30,8 @@ struct Parameters {
   bool use_huge = false;
   unsigned run_test_mask = kAllTests;
   unsigned nr_pcpu_objects = 35'000;
-  bool serve = false;  // take runs from stdin instead (serve.h)
-  bool selfcheck =
-      false;  // do two wrong accesses instead, and see that checks find them where there are checks
+  bool serve = false;        // take runs from stdin instead (serve.h)
+  bool selfcheck = false;    // do two wrong accesses instead, and see that checks find them where there are checks
   std::uint64_t retain = 0;  // bytes that purged areas may keep; the ratio goals are measured without
 };
 

@@ -54,8 +54,7 @@ class RegionSubject {
   void* vrealloc(void* block, std::size_t bytes) {
     const AppAddr begin(block);
     std::size_t old = 0;
-    if (regions_.resize(begin, bytes, kNoStack, region::AreaKind::kVmalloc, old) ==
-        region::ResizeVerdict::kResized) {
+    if (regions_.resize(begin, bytes, kNoStack, region::AreaKind::kVmalloc, old) == region::ResizeVerdict::kResized) {
       return block;
     }
     void* const moved = vmalloc(bytes);
@@ -83,9 +82,7 @@ class RegionSubject {
 
   void free_page(Page* page) { pages_.free(page, 0); }
 
-  void* vm_map_ram(Page** pages, unsigned count) {
-    return map_ram_.map(pages, count, kNoStack).template ptr<void>();
-  }
+  void* vm_map_ram(Page** pages, unsigned count) { return map_ram_.map(pages, count, kNoStack).template ptr<void>(); }
 
   void vm_unmap_ram(void* mapped, unsigned count) { map_ram_.unmap(AppAddr(mapped), count, kNoStack); }
 

@@ -47,9 +47,13 @@ constexpr std::size_t kLargestFastAccess = 64;
 
 }  // namespace
 
-void set_hooks(const Hooks& hooks) { g_hooks = hooks; }
+void set_hooks(const Hooks& hooks) {
+  g_hooks = hooks;
+}
 
-const Hooks& hooks() { return g_hooks; }
+const Hooks& hooks() {
+  return g_hooks;
+}
 
 void start() {
   if (!shadow::is_reserved()) return;
@@ -67,7 +71,9 @@ void stand_aside() {
   penumbra_abi_aside = 1;
 }
 
-bool is_aside() { return penumbra_abi_aside != 0; }
+bool is_aside() {
+  return penumbra_abi_aside != 0;
+}
 
 void report(const Fault& fault, bool aborts) {
   raise_fault(fault);

@@ -20,7 +20,9 @@ static_assert(PENUMBRA_ABI_GRANULE_MASK == shadow::kGranuleSize - 1);
 
 enum Kind : unsigned { kWrite = 1, kAborts = 2 };  // the bits of edx in checks_x86_64.S
 
-bool wraps(AppAddr addr, std::size_t bytes) { return addr.value + bytes < addr.value; }
+bool wraps(AppAddr addr, std::size_t bytes) {
+  return addr.value + bytes < addr.value;
+}
 
 void report_access(AppAddr addr, std::size_t bytes, AppAddr bad, unsigned kind, const CodeContext& context) {
   Fault fault;
@@ -42,13 +44,15 @@ extern const char penumbra_abi_checks_end[] __attribute__((visibility("hidden"))
 
 __attribute__((visibility("hidden"))) void penumbra_abi_check(AppAddr addr, std::size_t bytes, unsigned kind) {
   const AppAddr bad = shadow::first_bad(addr, bytes);
-  if (bad == shadow::kNoBadByte) [[likely]] return;
+  if (bad == shadow::kNoBadByte) [[likely]]
+    return;
   report_access(addr, bytes, bad, kind, PENUMBRA_CALLER());
 }
 
 // The shadow bytes allow it; but the access lies in the span, or just before it.
 __attribute__((visibility("hidden"))) void penumbra_abi_check_unit(AppAddr addr, std::size_t bytes, unsigned kind) {
-  if (!shadow::meets_span(addr, bytes) || shadow::is_populated(addr, bytes)) [[likely]] return;
+  if (!shadow::meets_span(addr, bytes) || shadow::is_populated(addr, bytes)) [[likely]]
+    return;
   report_access(addr, bytes, shadow::first_bad(addr, bytes), kind, PENUMBRA_CALLER());
 }
 

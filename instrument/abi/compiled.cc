@@ -29,12 +29,12 @@ constexpr char kPrefix[] = "__asan_";
 
 // Where a module's own symbol references are: its relocations, and the tables that they index.
 struct Imports {
-  const ElfW(Sym)* symbols = nullptr;
+  const ElfW(Sym) * symbols = nullptr;
   const char* names = nullptr;
-  const ElfW(Rela)* data = nullptr;
+  const ElfW(Rela) * data = nullptr;
   std::size_t data_bytes = 0;
   std::size_t data_relative = 0;  // leading entries without a symbol
-  const ElfW(Rela)* calls = nullptr;
+  const ElfW(Rela) * calls = nullptr;
   std::size_t call_bytes = 0;
 };
 
@@ -69,7 +69,7 @@ bool has_prefix(const char* name) {
   return true;
 }
 
-bool any_names_a_check(const Imports& imports, const ElfW(Rela)* relocations, std::size_t first, std::size_t bytes) {
+bool any_names_a_check(const Imports& imports, const ElfW(Rela) * relocations, std::size_t first, std::size_t bytes) {
   if (relocations == nullptr) return false;
   for (std::size_t i = first; i < bytes / sizeof *relocations; ++i) {
     const ElfW(Sym)& symbol = imports.symbols[ELF64_R_SYM(relocations[i].r_info)];
@@ -146,7 +146,9 @@ bool has_compiled_code() {
   return known == kYes;
 }
 
-bool find_inline_checks(const char** path) { return ::dl_iterate_phdr(stop_at_inline, path) != 0; }
+bool find_inline_checks(const char** path) {
+  return ::dl_iterate_phdr(stop_at_inline, path) != 0;
+}
 
 void require_shadow_for_compiled_code() {
   const char* path = nullptr;
@@ -156,8 +158,9 @@ void require_shadow_for_compiled_code() {
       .append(*path != 0 ? path : "the program")
       .append(" has inline checks, which need the shadow at ")
       .hex(shadow::kShadowOffset)
-      .append("; raise the limit on address space (ulimit -v unlimited), or compile with outline checks and without "
-              "stack checks: pkg-config --variable=outline_cflags penumbra\n");
+      .append(
+          "; raise the limit on address space (ulimit -v unlimited), or compile with outline checks and without "
+          "stack checks: pkg-config --variable=outline_cflags penumbra\n");
   os::write_all(2, line.data(), line.size());
   os::exit_process(1);
 }

@@ -90,15 +90,16 @@ const void* find_wrong(const AppRange& storage, const Elements& elements) {
 
 extern "C" {
 
-__attribute__((visibility("hidden"))) void penumbra_abi_annotate_contiguous(AppAddr begin, AppAddr end, AppAddr before,
-                                                                            AppAddr now) {
+__attribute__((visibility("hidden"))) void penumbra_abi_annotate_contiguous(AppAddr begin, AppAddr end,
+                                                                            AppAddr before, AppAddr now) {
   annotate({begin, end}, {begin, before}, {begin, now});
 }
 
 __attribute__((visibility("hidden"))) void penumbra_abi_annotate_double_ended(AppAddr storage_begin,
                                                                               AppAddr storage_end,
-                                                                              AppAddr before_begin, AppAddr before_end,
-                                                                              AppAddr begin, AppAddr end) {
+                                                                              AppAddr before_begin,
+                                                                              AppAddr before_end, AppAddr begin,
+                                                                              AppAddr end) {
   annotate({storage_begin, storage_end}, {before_begin, before_end}, {begin, end});
 }
 

@@ -89,13 +89,21 @@ bool describe_global(AppAddr address, GlobalInfo& info) {
   return nearest != nullptr;
 }
 
-void lock_globals() { g_lock.lock(); }
+void lock_globals() {
+  g_lock.lock();
+}
 
-void unlock_globals() { g_lock.unlock(); }
+void unlock_globals() {
+  g_lock.unlock();
+}
 
-void reset_globals_lock() { g_lock.reset_after_fork(); }
+void reset_globals_lock() {
+  g_lock.reset_after_fork();
+}
 
-std::size_t registered_globals() { return g_count; }
+std::size_t registered_globals() {
+  return g_count;
+}
 
 extern "C" {
 

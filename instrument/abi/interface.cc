@@ -77,22 +77,38 @@ extern "C" {
 
 // --- reports ---
 
-HIDDEN int penumbra_abi_report_present() { return g_last.present.load(std::memory_order_acquire) ? 1 : 0; }
+HIDDEN int penumbra_abi_report_present() {
+  return g_last.present.load(std::memory_order_acquire) ? 1 : 0;
+}
 
-HIDDEN std::uintptr_t penumbra_abi_report_pc() { return g_last.fault.context.pc; }
+HIDDEN std::uintptr_t penumbra_abi_report_pc() {
+  return g_last.fault.context.pc;
+}
 
-HIDDEN std::uintptr_t penumbra_abi_report_bp() { return g_last.fault.context.bp; }
+HIDDEN std::uintptr_t penumbra_abi_report_bp() {
+  return g_last.fault.context.bp;
+}
 
-HIDDEN std::uintptr_t penumbra_abi_report_sp() { return g_last.fault.context.sp; }
+HIDDEN std::uintptr_t penumbra_abi_report_sp() {
+  return g_last.fault.context.sp;
+}
 
-HIDDEN std::uintptr_t penumbra_abi_report_address() { return g_last.fault.addr.value; }
+HIDDEN std::uintptr_t penumbra_abi_report_address() {
+  return g_last.fault.addr.value;
+}
 
-HIDDEN int penumbra_abi_report_access_type() { return g_last.fault.is_write ? 1 : 0; }
+HIDDEN int penumbra_abi_report_access_type() {
+  return g_last.fault.is_write ? 1 : 0;
+}
 
-HIDDEN std::size_t penumbra_abi_report_access_size() { return g_last.fault.size; }
+HIDDEN std::size_t penumbra_abi_report_access_size() {
+  return g_last.fault.size;
+}
 
 // KASAN's word for it.
-HIDDEN const char* penumbra_abi_report_description() { return g_last.word; }
+HIDDEN const char* penumbra_abi_report_description() {
+  return g_last.word;
+}
 
 HIDDEN void penumbra_abi_report_error(std::uintptr_t pc, std::uintptr_t bp, std::uintptr_t sp, AppAddr address,
                                       int is_write, std::size_t bytes) {
@@ -106,12 +122,18 @@ HIDDEN void penumbra_abi_report_error(std::uintptr_t pc, std::uintptr_t bp, std:
   report(fault, false);
 }
 
-HIDDEN void penumbra_abi_set_report_callback(void (*callback)(const char*)) { g_report_callback.store(callback); }
+HIDDEN void penumbra_abi_set_report_callback(void (*callback)(const char*)) {
+  g_report_callback.store(callback);
+}
 
-HIDDEN void penumbra_abi_set_death_callback(void (*callback)()) { g_death_callback.store(callback); }
+HIDDEN void penumbra_abi_set_death_callback(void (*callback)()) {
+  g_death_callback.store(callback);
+}
 
 // 1 for the first that asks: whoever reports a crash of its own (libFuzzer) asks before.
-HIDDEN int penumbra_abi_acquire_crash_state() { return g_crash_state_taken.exchange(true) ? 0 : 1; }
+HIDDEN int penumbra_abi_acquire_crash_state() {
+  return g_crash_state_taken.exchange(true) ? 0 : 1;
+}
 
 HIDDEN void penumbra_abi_print_stack_trace() {
   if (hooks().print_stack != nullptr) hooks().print_stack(PENUMBRA_CALLER());
@@ -150,7 +172,8 @@ HIDDEN std::size_t penumbra_abi_get_alloc_stack(AppAddr address, std::uintptr_t*
   return object_stack(address, false, frames, max, thread);
 }
 
-HIDDEN std::size_t penumbra_abi_get_free_stack(AppAddr address, std::uintptr_t* frames, std::size_t max, int* thread) {
+HIDDEN std::size_t penumbra_abi_get_free_stack(AppAddr address, std::uintptr_t* frames, std::size_t max,
+                                               int* thread) {
   return object_stack(address, true, frames, max, thread);
 }
 

@@ -172,7 +172,9 @@ __attribute__((visibility("hidden"))) void penumbra_abi_on_longjmp(const std::ui
   abandon_frames_below(sp, demangle(buffer[kJmpBufStackPointer]));
 }
 
-__attribute__((visibility("hidden"))) void penumbra_abi_on_throw(void*, void*, AppAddr sp) { abandon_frames(sp); }
+__attribute__((visibility("hidden"))) void penumbra_abi_on_throw(void*, void*, AppAddr sp) {
+  abandon_frames(sp);
+}
 
 __attribute__((visibility("hidden"))) void penumbra_abi_on_setcontext(const ucontext_t* to, void*, AppAddr sp) {
   enter_context(AppAddr(to->uc_stack.ss_sp), to->uc_stack.ss_size, target_of(to));
@@ -192,11 +194,14 @@ __attribute__((visibility("hidden"))) void penumbra_abi_on_dlopen(void*, int mod
   if ((mode & RTLD_NOLOAD) == 0) expect_new_module();
 }
 
-__attribute__((visibility("hidden"))) void penumbra_abi_on_dlmopen() { expect_new_module(); }
+__attribute__((visibility("hidden"))) void penumbra_abi_on_dlmopen() {
+  expect_new_module();
+}
 
 __attribute__((visibility("hidden"))) RoutineAndArgument penumbra_abi_on_pthread_create(void* (*routine)(void*),
                                                                                         void* argument) {
-  if (!shadow::is_reserved() || (!has_compiled_code() && hooks().thread_begins == nullptr)) return {routine, argument};
+  if (!shadow::is_reserved() || (!has_compiled_code() && hooks().thread_begins == nullptr))
+    return {routine, argument};
   const LockGuard guard(g_lock);
   ThreadStart* const start = g_starts.take();
   if (start == nullptr) return {routine, argument};

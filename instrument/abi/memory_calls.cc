@@ -14,7 +14,8 @@ void check_range(const void* begin, std::size_t bytes, bool is_write, const char
                  const CodeContext& context) {
   const AppAddr addr(begin);
   const AppAddr bad = shadow::first_bad(addr, bytes);
-  if (bad == shadow::kNoBadByte) [[likely]] return;
+  if (bad == shadow::kNoBadByte) [[likely]]
+    return;
   Fault fault;
   fault.kind = addr.value + bytes < addr.value ? FaultKind::kWrappedAccess : FaultKind::kBadAccess;
   fault.is_write = is_write;

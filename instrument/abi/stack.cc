@@ -1,6 +1,5 @@
 #include "instrument/abi/stack.h"
 
-
 #include "instrument/abi/compiled.h"
 #include "instrument/abi/stack_bounds.h"
 #include "runtime/base/config.h"
@@ -26,14 +25,14 @@ bool is_frame_tag(std::uint8_t byte) {
     case ShadowTag::kStackAfterReturn:
     case ShadowTag::kRegionInvalid:  // outside the span: use-after-scope
     case ShadowTag::kAllocaLeft:
-    case ShadowTag::kAllocaRight:
-      return true;
-    default:
-      return false;
+    case ShadowTag::kAllocaRight: return true;
+    default: return false;
   }
 }
 
-bool is_active() { return shadow::is_reserved() && has_compiled_code(); }
+bool is_active() {
+  return shadow::is_reserved() && has_compiled_code();
+}
 
 void clear(AppAddr begin, AppAddr end) {
   if (begin < end) shadow::clear_stale(begin, end - begin);

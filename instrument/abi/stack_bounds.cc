@@ -79,7 +79,9 @@ void set_own_stack(AppAddr low) {
   if (low < tp) t_own = {StackKind::kOwn, {low, tp}};
 }
 
-void enter_stack(const Stack& stack) { t_own = stack; }
+void enter_stack(const Stack& stack) {
+  t_own = stack;
+}
 
 Stack own_stack() {
   if (t_own.kind != StackKind::kNone) return t_own;

@@ -60,8 +60,7 @@ PENUMBRA_READS_FROM(pread, (int fd, void* p, Size bytes, off_t at), (fd, p, byte
 PENUMBRA_READS_FROM(pread64, (int fd, void* p, Size bytes, off64_t at), (fd, p, bytes, at))
 PENUMBRA_READS_FROM(__pread64, (int fd, void* p, Size bytes, off64_t at), (fd, p, bytes, at))
 PENUMBRA_READS_FROM(__pread_chk, (int fd, void* p, Size bytes, off_t at, Size object), (fd, p, bytes, at, object))
-PENUMBRA_READS_FROM(__pread64_chk, (int fd, void* p, Size bytes, off64_t at, Size object),
-                    (fd, p, bytes, at, object))
+PENUMBRA_READS_FROM(__pread64_chk, (int fd, void* p, Size bytes, off64_t at, Size object), (fd, p, bytes, at, object))
 PENUMBRA_READS_FROM(getrandom, (void* p, Size bytes, unsigned flags), (p, bytes, flags))
 PENUMBRA_LIBC_CALL(int, getentropy, (void* p, Size bytes), (p, bytes), ,
                    filled(touch, p, bytes, result == 0 ? static_cast<long>(bytes) : result))
@@ -74,8 +73,8 @@ PENUMBRA_WRITES_TO(pwrite, (int fd, const void* p, Size bytes, off_t at), (fd, p
 PENUMBRA_WRITES_TO(pwrite64, (int fd, const void* p, Size bytes, off64_t at), (fd, p, bytes, at))
 PENUMBRA_WRITES_TO(__pwrite64, (int fd, const void* p, Size bytes, off64_t at), (fd, p, bytes, at))
 
-#define PENUMBRA_VECTOR(name, is_write, parameters, arguments)                                     \
-  PENUMBRA_LIBC_CALL(ssize_t, name, parameters, arguments, ,                                       \
+#define PENUMBRA_VECTOR(name, is_write, parameters, arguments) \
+  PENUMBRA_LIBC_CALL(ssize_t, name, parameters, arguments, ,   \
                      vector_touched(touch, vector, static_cast<Size>(count), result, is_write))
 PENUMBRA_VECTOR(readv, true, (int fd, const iovec* vector, int count), (fd, vector, count))
 PENUMBRA_VECTOR(preadv, true, (int fd, const iovec* vector, int count, off_t at), (fd, vector, count, at))
@@ -92,9 +91,8 @@ PENUMBRA_VECTOR(pwritev2, false, (int fd, const iovec* vector, int count, off_t 
 PENUMBRA_VECTOR(pwritev64v2, false, (int fd, const iovec* vector, int count, off64_t at, int flags),
                 (fd, vector, count, at, flags))
 
-#define PENUMBRA_READS_LINK(name, parameters, arguments)          \
-  PENUMBRA_LIBC_CALL(ssize_t, name, parameters, arguments, ,      \
-                     path_read(touch, path, result);              \
+#define PENUMBRA_READS_LINK(name, parameters, arguments)                                     \
+  PENUMBRA_LIBC_CALL(ssize_t, name, parameters, arguments, , path_read(touch, path, result); \
                      filled(touch, p, bytes, result))
 PENUMBRA_READS_LINK(readlink, (const char* path, char* p, Size bytes), (path, p, bytes))
 PENUMBRA_READS_LINK(readlinkat, (int fd, const char* path, char* p, Size bytes), (fd, path, p, bytes))
@@ -106,8 +104,8 @@ PENUMBRA_LIBC_CALL(char*, getcwd, (char* to, Size bytes), (to, bytes), , path_wr
 PENUMBRA_LIBC_CALL(char*, __getcwd_chk, (char* to, Size bytes, Size object), (to, bytes, object), ,
                    path_written(touch, to, result))
 // realpath(null) is an answer (EINVAL), not a crash.
-PENUMBRA_LIBC_CALL(char*, realpath, (const char* path, char* to), (path, to),
-                   if (path != nullptr) touch.text(path), path_written(touch, to, result))
+PENUMBRA_LIBC_CALL(char*, realpath, (const char* path, char* to), (path, to), if (path != nullptr) touch.text(path),
+                   path_written(touch, to, result))
 PENUMBRA_LIBC_CALL(char*, __realpath_chk, (const char* path, char* to, Size object), (path, to, object),
                    if (path != nullptr) touch.text(path), path_written(touch, to, result))
 PENUMBRA_LIBC_CALL(int, gethostname, (char* p, Size bytes), (p, bytes), ,

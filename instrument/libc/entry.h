@@ -36,7 +36,8 @@ struct Real : RealSlot {
   template <class... Args>
   [[gnu::always_inline]] auto operator()(Args... args) {
     void* target = function;
-    if (target == nullptr) [[unlikely]] target = resolve(*this);
+    if (target == nullptr) [[unlikely]]
+      target = resolve(*this);
     return reinterpret_cast<Function*>(target)(args...);
   }
   bool is_resolved() const { return function != nullptr; }
@@ -44,45 +45,45 @@ struct Real : RealSlot {
 
 }  // namespace penumbra::libc
 
-#define PENUMBRA_LIBC_DECLARE(result, name, parameters)                                                          \
-  extern "C" __attribute__((visibility("default"))) result entry_##name parameters __asm__(#name);               \
+#define PENUMBRA_LIBC_DECLARE(result, name, parameters)                                                              \
+  extern "C" __attribute__((visibility("default"))) result entry_##name parameters __asm__(#name);                   \
   [[gnu::section("penumbra_real"), gnu::used]] constinit ::penumbra::libc::Real<decltype(entry_##name)> real_##name{ \
       {#name, nullptr}};
 
 // Checks, then calls on. `touch` is the Touch of the call.
-#define PENUMBRA_LIBC(result, name, parameters, arguments, ...)            \
-  PENUMBRA_LIBC_DECLARE(result, name, parameters)                          \
-  result entry_##name parameters {                                         \
-    if (::penumbra::libc::checks_on()) [[likely]] {                        \
+#define PENUMBRA_LIBC(result, name, parameters, arguments, ...)               \
+  PENUMBRA_LIBC_DECLARE(result, name, parameters)                             \
+  result entry_##name parameters {                                            \
+    if (::penumbra::libc::checks_on()) [[likely]] {                           \
       const ::penumbra::libc::Touch touch(#name, __builtin_frame_address(0)); \
-      __VA_ARGS__;                                                         \
-    }                                                                      \
-    return real_##name arguments;                                          \
+      __VA_ARGS__;                                                            \
+    }                                                                         \
+    return real_##name arguments;                                             \
   }
 
 // The same for what loaders and resolvers call before anything is set up: `early` stands in for the real function.
-#define PENUMBRA_LIBC_EARLY(result, name, parameters, arguments, early, ...) \
-  PENUMBRA_LIBC_DECLARE(result, name, parameters)                          \
-  result entry_##name parameters {                                         \
-    if (::penumbra::libc::checks_on()) [[likely]] {                        \
+#define PENUMBRA_LIBC_EARLY(result, name, parameters, arguments, early, ...)  \
+  PENUMBRA_LIBC_DECLARE(result, name, parameters)                             \
+  result entry_##name parameters {                                            \
+    if (::penumbra::libc::checks_on()) [[likely]] {                           \
       const ::penumbra::libc::Touch touch(#name, __builtin_frame_address(0)); \
-      __VA_ARGS__;                                                         \
-    } else if (!real_##name.is_resolved()) {                               \
-      return early;                                                        \
-    }                                                                      \
-    return real_##name arguments;                                          \
+      __VA_ARGS__;                                                            \
+    } else if (!real_##name.is_resolved()) {                                  \
+      return early;                                                           \
+    }                                                                         \
+    return real_##name arguments;                                             \
   }
 
 // Checks `before`, calls on, then checks `after`, which may look at `result`.
 #define PENUMBRA_LIBC_CALL(type, name, parameters, arguments, before, after) \
-  PENUMBRA_LIBC_DECLARE(type, name, parameters)                            \
-  type entry_##name parameters {                                           \
-    if (!::penumbra::libc::checks_on()) [[unlikely]] {                     \
-      return real_##name arguments;                                        \
-    }                                                                      \
-    const ::penumbra::libc::Touch touch(#name, __builtin_frame_address(0)); \
-    before;                                                                \
-    type const result = real_##name arguments;                             \
-    after;                                                                 \
-    return result;                                                         \
+  PENUMBRA_LIBC_DECLARE(type, name, parameters)                              \
+  type entry_##name parameters {                                             \
+    if (!::penumbra::libc::checks_on()) [[unlikely]] {                       \
+      return real_##name arguments;                                          \
+    }                                                                        \
+    const ::penumbra::libc::Touch touch(#name, __builtin_frame_address(0));  \
+    before;                                                                  \
+    type const result = real_##name arguments;                               \
+    after;                                                                   \
+    return result;                                                           \
   }

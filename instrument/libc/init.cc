@@ -61,6 +61,8 @@ void init(const Options& options, const Hooks& hooks) {
   state.checks_on = options.libc && options.shadow != ShadowKind::kOff && shadow::is_reserved();
 }
 
-bool is_checking() { return state.checks_on; }
+bool is_checking() {
+  return state.checks_on;
+}
 
 }  // namespace penumbra::libc

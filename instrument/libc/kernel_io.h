@@ -22,7 +22,9 @@
 
 namespace penumbra::libc {
 
-inline bool is_efault(long result) { return result == -1 && errno == EFAULT; }
+inline bool is_efault(long result) {
+  return result == -1 && errno == EFAULT;
+}
 
 // The kernel was to fill [p, p+bytes) and returned a count (or -1).
 inline void filled(const Touch& touch, void* p, std::size_t bytes, long result) {

@@ -121,15 +121,16 @@ int lock_all(int flags) {
   g_future_pid.store((flags & MCL_FUTURE) != 0 ? os::getpid() : 0, std::memory_order_relaxed);
   if ((flags & MCL_CURRENT) == 0) return 0;
   // A mapping that cannot be filled (PROT_NONE) is locked all the same, and mlockall says nothing about it.
-  const bool listed = visit_mappings(
-      [&](AppRange range) { os::lock_memory(range.begin, range.bytes(), on_fault).ignore(); });
+  const bool listed =
+      visit_mappings([&](AppRange range) { os::lock_memory(range.begin, range.bytes(), on_fault).ignore(); });
   return listed ? 0 : EPERM;
 }
 
 }  // namespace
 
 bool lock_new_mapping(AppRange range, int prot) {
-  if (!locks_future()) [[likely]] return true;
+  if (!locks_future()) [[likely]]
+    return true;
   const os::Result locked =
       os::lock_memory(range.begin, range.bytes(), g_future_on_fault.load(std::memory_order_relaxed));
   return locked.ok() || prot == PROT_NONE;
@@ -155,8 +156,12 @@ int munlockall() {
 
 }  // namespace guarded
 
-int entry_mlockall(int flags) { return guarded::mlockall(flags); }
+int entry_mlockall(int flags) {
+  return guarded::mlockall(flags);
+}
 
-int entry_munlockall() { return guarded::munlockall(); }
+int entry_munlockall() {
+  return guarded::munlockall();
+}
 
 }  // namespace penumbra::libc

@@ -41,15 +41,23 @@ using Size = std::size_t;
 AppRange pages(const void* at, Size bytes) {
   const AppAddr begin(at);
   const Size whole = round_up(bytes, kPageSize);
-  if ((begin.value & (kPageSize - 1)) != 0 || whole < bytes || begin.value + whole < begin.value) return {begin, begin};
+  if ((begin.value & (kPageSize - 1)) != 0 || whole < bytes || begin.value + whole < begin.value)
+    return {begin, begin};
   return {begin, begin + whole};
 }
 
-bool hits_ours(AppRange range) { return state.is_host && range.bytes() != 0 && own_ranges::overlaps(range); }
+bool hits_ours(AppRange range) {
+  return state.is_host && range.bytes() != 0 && own_ranges::overlaps(range);
+}
 
 int refuse(const char* what, AppRange range, int error) {
   FixedTextBuffer<256> line;
-  line.append("penumbra: refused ").append(what).append(" of ").hex(range.begin.value).append("-").hex(range.end.value);
+  line.append("penumbra: refused ")
+      .append(what)
+      .append(" of ")
+      .hex(range.begin.value)
+      .append("-")
+      .hex(range.end.value);
   line.append(": Penumbra's own memory lies there");
   state.say(line);
   errno = error;
@@ -219,7 +227,9 @@ void* entry_mmap64(void* at, Size bytes, int prot, int flags, int fd, off_t offs
   return guarded::mmap(at, bytes, prot, flags, fd, offset);
 }
 
-int entry_munmap(void* at, Size bytes) { return guarded::munmap(at, bytes); }
+int entry_munmap(void* at, Size bytes) {
+  return guarded::munmap(at, bytes);
+}
 
 int entry_mprotect(void* at, Size bytes, int prot) {
   return guarded::mprotect(at, bytes, prot);

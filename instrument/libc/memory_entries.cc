@@ -21,12 +21,15 @@ namespace {
 using Size = std::size_t;
 
 // A size that nothing has, usually a negative one. It has its report; carried out, the call would overrun the program.
-constexpr bool is_impossible(Size bytes) { return bytes > Size{1} << 62; }
+constexpr bool is_impossible(Size bytes) {
+  return bytes > Size{1} << 62;
+}
 
 template <class Char>
 [[gnu::always_inline]] inline void move(const Touch& touch, Char* to, const Char* from, Size count) {
   touch.reads_chars(from, count);
-  if (is_impossible(count)) [[unlikely]] return;  // one report is enough
+  if (is_impossible(count)) [[unlikely]]
+    return;  // one report is enough
   touch.writes_chars(to, count);
 }
 
@@ -78,7 +81,8 @@ PENUMBRA_LIBC_DECLARE(void*, memcpy, (void* to, const void* from, Size bytes))
 void* entry_memmove(void* to, const void* from, Size bytes) {
   if (checks_on()) [[likely]] {
     move(Touch("memmove", __builtin_frame_address(0)), to, from, bytes);
-    if (is_impossible(bytes)) [[unlikely]] return to;
+    if (is_impossible(bytes)) [[unlikely]]
+      return to;
   } else if (!real_memmove.is_resolved()) {
     return raw_move(to, from, bytes);
   }
@@ -88,7 +92,8 @@ void* entry_memmove(void* to, const void* from, Size bytes) {
 void* entry_memcpy(void* to, const void* from, Size bytes) {
   if (checks_on()) [[likely]] {
     copy(Touch("memcpy", __builtin_frame_address(0)), to, from, bytes);
-    if (is_impossible(bytes)) [[unlikely]] return to;
+    if (is_impossible(bytes)) [[unlikely]]
+      return to;
   } else if (!real_memmove.is_resolved()) {
     return raw_move(to, from, bytes);
   }
@@ -138,8 +143,7 @@ PENUMBRA_LIBC(void*, __rawmemchr, (const void* p, int c), (p, c),
 PENUMBRA_LIBC(void*, memrchr, (const void* p, int c, Size bytes), (p, c, bytes),
               find_backwards(touch, static_cast<const char*>(p), static_cast<char>(c), bytes))
 PENUMBRA_LIBC(void*, memmem, (const void* hay, Size hay_bytes, const void* needle, Size needle_bytes),
-              (hay, hay_bytes, needle, needle_bytes),
-              touch.reads(needle, needle_bytes);
+              (hay, hay_bytes, needle, needle_bytes), touch.reads(needle, needle_bytes);
               find_in_memory(touch, static_cast<const char*>(hay), hay_bytes, static_cast<const char*>(needle),
                              needle_bytes))
 
@@ -148,23 +152,23 @@ std::size_t find_bytes(const char* hay, std::size_t count, const char* needle, s
   return found == nullptr ? count : static_cast<Size>(static_cast<const char*>(found) - hay);
 }
 
-PENUMBRA_LIBC(wchar_t*, wmemcpy, (wchar_t* to, const wchar_t* from, Size count), (to, from, count),
+PENUMBRA_LIBC(wchar_t*, wmemcpy, (wchar_t * to, const wchar_t* from, Size count), (to, from, count),
               copy(touch, to, from, count))
-PENUMBRA_LIBC(wchar_t*, wmempcpy, (wchar_t* to, const wchar_t* from, Size count), (to, from, count),
+PENUMBRA_LIBC(wchar_t*, wmempcpy, (wchar_t * to, const wchar_t* from, Size count), (to, from, count),
               copy(touch, to, from, count))
-PENUMBRA_LIBC(wchar_t*, wmemmove, (wchar_t* to, const wchar_t* from, Size count), (to, from, count),
+PENUMBRA_LIBC(wchar_t*, wmemmove, (wchar_t * to, const wchar_t* from, Size count), (to, from, count),
               move(touch, to, from, count))
-PENUMBRA_LIBC(wchar_t*, wmemset, (wchar_t* to, wchar_t c, Size count), (to, c, count), touch.writes_chars(to, count))
+PENUMBRA_LIBC(wchar_t*, wmemset, (wchar_t * to, wchar_t c, Size count), (to, c, count), touch.writes_chars(to, count))
 PENUMBRA_LIBC(int, wmemcmp, (const wchar_t* a, const wchar_t* b, Size count), (a, b, count),
               compare(touch, a, b, count))
 PENUMBRA_LIBC(wchar_t*, wmemchr, (const wchar_t* p, wchar_t c, Size most), (p, c, most), touch.until(p, most, c))
-PENUMBRA_LIBC(wchar_t*, __wmemcpy_chk, (wchar_t* to, const wchar_t* from, Size count, Size object),
+PENUMBRA_LIBC(wchar_t*, __wmemcpy_chk, (wchar_t * to, const wchar_t* from, Size count, Size object),
               (to, from, count, object), copy(touch, to, from, count))
-PENUMBRA_LIBC(wchar_t*, __wmempcpy_chk, (wchar_t* to, const wchar_t* from, Size count, Size object),
+PENUMBRA_LIBC(wchar_t*, __wmempcpy_chk, (wchar_t * to, const wchar_t* from, Size count, Size object),
               (to, from, count, object), copy(touch, to, from, count))
-PENUMBRA_LIBC(wchar_t*, __wmemmove_chk, (wchar_t* to, const wchar_t* from, Size count, Size object),
+PENUMBRA_LIBC(wchar_t*, __wmemmove_chk, (wchar_t * to, const wchar_t* from, Size count, Size object),
               (to, from, count, object), move(touch, to, from, count))
-PENUMBRA_LIBC(wchar_t*, __wmemset_chk, (wchar_t* to, wchar_t c, Size count, Size object), (to, c, count, object),
+PENUMBRA_LIBC(wchar_t*, __wmemset_chk, (wchar_t * to, wchar_t c, Size count, Size object), (to, c, count, object),
               touch.writes_chars(to, count))
 
 }  // namespace penumbra::libc

@@ -60,7 +60,9 @@ rlim64_t with_own_bytes(unsigned resource, rlim64_t value) {
   return sum;
 }
 
-os::Result get(unsigned resource, rlimit64& kernel) { return os::limits(resource, nullptr, &kernel); }
+os::Result get(unsigned resource, rlimit64& kernel) {
+  return os::limits(resource, nullptr, &kernel);
+}
 
 os::Result set(unsigned resource, HiddenLimit& hidden, const rlimit64& wanted, const rlimit64& kernel) {
   if (wanted.rlim_cur > wanted.rlim_max) return os::Result(-EINVAL);
@@ -94,7 +96,9 @@ os::Result exchange(unsigned resource, HiddenLimit& hidden, const rlimit64* want
 }
 
 // True where pid names the calling process.
-bool is_self(pid_t pid) { return pid == 0 || pid == os::getpid(); }
+bool is_self(pid_t pid) {
+  return pid == 0 || pid == os::getpid();
+}
 
 }  // namespace
 
@@ -122,7 +126,8 @@ void before_exec() {
     if (!get(resource, kernel).ok()) continue;
     rlimit64 seen = hidden_limit(resource)->seen(kernel);
     if (!may_raise) seen.rlim_max = kernel.rlim_max;
-    if (seen.rlim_cur != kernel.rlim_cur || seen.rlim_max != kernel.rlim_max) os::limits(resource, &seen, nullptr).ignore();
+    if (seen.rlim_cur != kernel.rlim_cur || seen.rlim_max != kernel.rlim_max)
+      os::limits(resource, &seen, nullptr).ignore();
   }
 }
 

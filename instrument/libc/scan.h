@@ -49,13 +49,15 @@ inline constexpr std::size_t kBlock = 64;
 // Bytes from `here` on, at most `bytes`, before the first bad one. The range stays in one block, which lies in one
 // page. Up to `there` a walk knows already that memory is there.
 inline std::size_t accessible_bytes(AppAddr here, std::size_t bytes, AppAddr& there) {
-  if (!shadow::has_shadow(here)) [[unlikely]] return 0;
+  if (!shadow::has_shadow(here)) [[unlikely]]
+    return 0;
   if (here >= there) [[unlikely]] {
     there = shadow::populated_until(here);
     if (there == here) return 0;
   }
   const AppAddr block(here.value & ~(kBlock - 1));
-  if (load_shadow_word(shadow::shadow_of(block)) == 0) [[likely]] return bytes;
+  if (load_shadow_word(shadow::shadow_of(block)) == 0) [[likely]]
+    return bytes;
   const AppAddr bad = shadow::first_bad(here, bytes);
   return bad == shadow::kNoBadByte ? bytes : bad - here;
 }
@@ -71,7 +73,8 @@ bool is_aligned(const Char* p) {
 template <class Char>
 std::size_t window_at(const Char* p, std::size_t most, AppAddr& there) {
   const AppAddr here(p);
-  if (!is_aligned(p)) [[unlikely]] return shadow::is_accessible(here, sizeof(Char)) ? 1 : 0;
+  if (!is_aligned(p)) [[unlikely]]
+    return shadow::is_accessible(here, sizeof(Char)) ? 1 : 0;
   const std::size_t room = (kBlock - (here.value & (kBlock - 1))) / sizeof(Char);
   return accessible_bytes(here, std::min(room, most) * sizeof(Char), there) / sizeof(Char);
 }

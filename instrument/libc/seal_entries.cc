@@ -35,8 +35,7 @@ void confined(bool is_strict) {
 
 }  // namespace
 
-PENUMBRA_LIBC_DECLARE(int, prctl,
-                      (int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d))
+PENUMBRA_LIBC_DECLARE(int, prctl, (int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d))
 PENUMBRA_LIBC_DECLARE(long, syscall, (long number, long a, long b, long c, long d, long e, long f))
 
 int entry_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d) {
@@ -53,13 +52,13 @@ long entry_syscall(long number, long a, long b, long c, long d, long e, long f) 
     const auto bytes = static_cast<std::size_t>(b);
     switch (number) {
       case SYS_mmap:
-        return reinterpret_cast<long>(guarded::mmap(at, bytes, static_cast<int>(c), static_cast<int>(d),
-                                                    static_cast<int>(e), f));
+        return reinterpret_cast<long>(
+            guarded::mmap(at, bytes, static_cast<int>(c), static_cast<int>(d), static_cast<int>(e), f));
       case SYS_munmap: return guarded::munmap(at, bytes);
       case SYS_mprotect: return guarded::mprotect(at, bytes, static_cast<int>(c));
       case SYS_mremap:
-        return reinterpret_cast<long>(guarded::mremap(at, bytes, static_cast<std::size_t>(c),
-                                                      static_cast<int>(d), reinterpret_cast<void*>(e)));
+        return reinterpret_cast<long>(
+            guarded::mremap(at, bytes, static_cast<std::size_t>(c), static_cast<int>(d), reinterpret_cast<void*>(e)));
       case SYS_getrlimit:
         return guarded::prlimit(0, static_cast<unsigned>(a), nullptr, reinterpret_cast<rlimit64*>(b));
       case SYS_setrlimit:

@@ -39,8 +39,7 @@ PENUMBRA_LIBC_CALL(ssize_t, recv, (int fd, void* p, Size bytes, int flags), (fd,
                    filled(touch, p, bytes, result))
 PENUMBRA_LIBC_CALL(ssize_t, __recv_chk, (int fd, void* p, Size bytes, Size object, int flags),
                    (fd, p, bytes, object, flags), , filled(touch, p, bytes, result))
-PENUMBRA_LIBC_CALL(ssize_t, recvfrom,
-                   (int fd, void* p, Size bytes, int flags, sockaddr* name, socklen_t* name_bytes),
+PENUMBRA_LIBC_CALL(ssize_t, recvfrom, (int fd, void* p, Size bytes, int flags, sockaddr* name, socklen_t* name_bytes),
                    (fd, p, bytes, flags, name, name_bytes), const LengthAndRoom length(touch, name_bytes),
                    filled(touch, p, bytes, result);
                    length.filled(touch, name, result))
@@ -72,8 +71,8 @@ PENUMBRA_LIBC(int, connect, (int fd, const sockaddr* name, socklen_t bytes), (fd
 PENUMBRA_LIBC(int, setsockopt, (int fd, int level, int option, const void* p, socklen_t bytes),
               (fd, level, option, p, bytes), if (p != nullptr) touch.kernel_reads(p, bytes))
 
-#define PENUMBRA_TELLS_NAME(name, parameters, arguments)                                                 \
-  PENUMBRA_LIBC_CALL(int, name, parameters, arguments, const LengthAndRoom length(touch, bytes),         \
+#define PENUMBRA_TELLS_NAME(name, parameters, arguments)                                         \
+  PENUMBRA_LIBC_CALL(int, name, parameters, arguments, const LengthAndRoom length(touch, bytes), \
                      length.filled(touch, p, result))
 PENUMBRA_TELLS_NAME(accept, (int fd, sockaddr* p, socklen_t* bytes), (fd, p, bytes))
 PENUMBRA_TELLS_NAME(accept4, (int fd, sockaddr* p, socklen_t* bytes, int flags), (fd, p, bytes, flags))
@@ -85,7 +84,7 @@ PENUMBRA_TELLS_NAME(getsockopt, (int fd, int level, int option, void* p, socklen
 using DescriptorPair = int[2];
 PENUMBRA_LIBC_CALL(int, socketpair, (int domain, int type, int protocol, DescriptorPair* pair),
                    (domain, type, protocol, pair), , stored(touch, pair, result))
-PENUMBRA_LIBC_CALL(int, pipe, (DescriptorPair* pair), (pair), , stored(touch, pair, result))
-PENUMBRA_LIBC_CALL(int, pipe2, (DescriptorPair* pair, int flags), (pair, flags), , stored(touch, pair, result))
+PENUMBRA_LIBC_CALL(int, pipe, (DescriptorPair * pair), (pair), , stored(touch, pair, result))
+PENUMBRA_LIBC_CALL(int, pipe2, (DescriptorPair * pair, int flags), (pair, flags), , stored(touch, pair, result))
 
 }  // namespace penumbra::libc

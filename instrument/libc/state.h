@@ -11,10 +11,10 @@
 namespace penumbra::libc {
 
 struct State {
-  bool checks_on = false;      // set last, by init()
-  bool is_host = false;        // Penumbra has memory of its own here that the program must not touch
-  bool overlap = false;        // report copies whose ranges overlap
-  bool strict_memcmp = false;  // memcmp must be able to read both ranges whole
+  bool checks_on = false;                   // set last, by init()
+  bool is_host = false;                     // Penumbra has memory of its own here that the program must not touch
+  bool overlap = false;                     // report copies whose ranges overlap
+  bool strict_memcmp = false;               // memcmp must be able to read both ranges whole
   void (*say)(TextBuffer& line) = nullptr;  // prints one line, given without its newline
   void (*before_dlclose)() = nullptr;       // these two as in init.h
   void (*end_process)(int status) = nullptr;
@@ -22,6 +22,8 @@ struct State {
 
 extern constinit State state;
 
-inline bool checks_on() { return state.checks_on; }
+inline bool checks_on() {
+  return state.checks_on;
+}
 
 }  // namespace penumbra::libc

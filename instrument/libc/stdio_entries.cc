@@ -49,27 +49,27 @@ void formatted(const Touch& touch, Char* to, Size most, int result) {
 
 }  // namespace
 
-#define PENUMBRA_READS_BLOCK(name) \
+#define PENUMBRA_READS_BLOCK(name)                                                                           \
   PENUMBRA_LIBC_CALL(Size, name, (void* p, Size size, Size count, FILE* stream), (p, size, count, stream), , \
-                     touch.writes(p, size * result))
+                     touch.writes(p, size* result))
 PENUMBRA_READS_BLOCK(fread)
 PENUMBRA_READS_BLOCK(fread_unlocked)
-#define PENUMBRA_READS_BLOCK_FORTIFIED(name)                                                   \
-  PENUMBRA_LIBC_CALL(Size, name, (void* p, Size object, Size size, Size count, FILE* stream),  \
-                     (p, object, size, count, stream), , touch.writes(p, size * result))
+#define PENUMBRA_READS_BLOCK_FORTIFIED(name)                                                  \
+  PENUMBRA_LIBC_CALL(Size, name, (void* p, Size object, Size size, Size count, FILE* stream), \
+                     (p, object, size, count, stream), , touch.writes(p, size* result))
 PENUMBRA_READS_BLOCK_FORTIFIED(__fread_chk)
 PENUMBRA_READS_BLOCK_FORTIFIED(__fread_unlocked_chk)
-#define PENUMBRA_WRITES_BLOCK(name)                                                                               \
-  PENUMBRA_LIBC(Size, name, (const void* p, Size size, Size count, FILE* stream), (p, size, count, stream),       \
+#define PENUMBRA_WRITES_BLOCK(name)                                                                         \
+  PENUMBRA_LIBC(Size, name, (const void* p, Size size, Size count, FILE* stream), (p, size, count, stream), \
                 touch.reads(p, product(size, count)))
 PENUMBRA_WRITES_BLOCK(fwrite)
 PENUMBRA_WRITES_BLOCK(fwrite_unlocked)
 
-#define PENUMBRA_READS_LINE(name, Char) \
-  PENUMBRA_LIBC_CALL(Char*, name, (Char* to, int most, FILE* stream), (to, most, stream), , \
+#define PENUMBRA_READS_LINE(name, Char)                                                      \
+  PENUMBRA_LIBC_CALL(Char*, name, (Char * to, int most, FILE* stream), (to, most, stream), , \
                      line_stored(touch, to, most, result))
 #define PENUMBRA_READS_LINE_FORTIFIED(name, Char)                                                                 \
-  PENUMBRA_LIBC_CALL(Char*, name, (Char* to, Size object, int most, FILE* stream), (to, object, most, stream), ,  \
+  PENUMBRA_LIBC_CALL(Char*, name, (Char * to, Size object, int most, FILE* stream), (to, object, most, stream), , \
                      line_stored(touch, to, most, result))
 PENUMBRA_READS_LINE(fgets, char)
 PENUMBRA_READS_LINE(fgets_unlocked, char)
@@ -109,24 +109,24 @@ PENUMBRA_FORMATS(__vsprintf_chk, char, kNoLimit,
 PENUMBRA_FORMATS(__vsnprintf_chk, char, most,
                  (char* to, Size most, int flag, Size object, const char* format, std::va_list list),
                  (to, most, flag, object, format, list))
-PENUMBRA_FORMATS(vswprintf, Wide, most, (Wide* to, Size most, const Wide* format, std::va_list list),
+PENUMBRA_FORMATS(vswprintf, Wide, most, (Wide * to, Size most, const Wide* format, std::va_list list),
                  (to, most, format, list))
 PENUMBRA_FORMATS(__vswprintf_chk, Wide, most,
-                 (Wide* to, Size most, int flag, Size object, const Wide* format, std::va_list list),
+                 (Wide * to, Size most, int flag, Size object, const Wide* format, std::va_list list),
                  (to, most, flag, object, format, list))
 
 // The variadic form of an entry point calls on to the real form that takes a list.
-#define PENUMBRA_FORMATS_VARIADIC(name, Char, most, real, parameters, arguments) \
+#define PENUMBRA_FORMATS_VARIADIC(name, Char, most, real, parameters, arguments)                \
   extern "C" __attribute__((visibility("default"))) int entry_##name parameters __asm__(#name); \
-  int entry_##name parameters {                                                  \
-    std::va_list list;                                                           \
-    va_start(list, format);                                                      \
-    const Touch touch(#name, __builtin_frame_address(0));                        \
-    if (checks_on()) touch.text(format);                                         \
-    const int result = real arguments;                                           \
-    if (checks_on()) formatted(touch, to, most, result);                         \
-    va_end(list);                                                                \
-    return result;                                                               \
+  int entry_##name parameters {                                                                 \
+    std::va_list list;                                                                          \
+    va_start(list, format);                                                                     \
+    const Touch touch(#name, __builtin_frame_address(0));                                       \
+    if (checks_on()) touch.text(format);                                                        \
+    const int result = real arguments;                                                          \
+    if (checks_on()) formatted(touch, to, most, result);                                        \
+    va_end(list);                                                                               \
+    return result;                                                                              \
   }
 PENUMBRA_FORMATS_VARIADIC(sprintf, char, kNoLimit, real_vsprintf, (char* to, const char* format, ...),
                           (to, format, list))
@@ -138,10 +138,10 @@ PENUMBRA_FORMATS_VARIADIC(__sprintf_chk, char, kNoLimit, real___vsprintf_chk,
 PENUMBRA_FORMATS_VARIADIC(__snprintf_chk, char, most, real___vsnprintf_chk,
                           (char* to, Size most, int flag, Size object, const char* format, ...),
                           (to, most, flag, object, format, list))
-PENUMBRA_FORMATS_VARIADIC(swprintf, Wide, most, real_vswprintf, (Wide* to, Size most, const Wide* format, ...),
+PENUMBRA_FORMATS_VARIADIC(swprintf, Wide, most, real_vswprintf, (Wide * to, Size most, const Wide* format, ...),
                           (to, most, format, list))
 PENUMBRA_FORMATS_VARIADIC(__swprintf_chk, Wide, most, real___vswprintf_chk,
-                          (Wide* to, Size most, int flag, Size object, const Wide* format, ...),
+                          (Wide * to, Size most, int flag, Size object, const Wide* format, ...),
                           (to, most, flag, object, format, list))
 
 }  // namespace penumbra::libc

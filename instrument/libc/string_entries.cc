@@ -56,13 +56,21 @@ void compare_texts(const Touch& touch, const Char* a, const Char* b, Size most =
   touch.pair(a, b, most, [](Char x, Char y) { return x == Char{} || x != y; });
 }
 
-int lower(char c) { return std::tolower(static_cast<unsigned char>(c)); }
+int lower(char c) {
+  return std::tolower(static_cast<unsigned char>(c));
+}
 
-std::wint_t lower(Wide c) { return std::towlower(static_cast<std::wint_t>(c)); }
+std::wint_t lower(Wide c) {
+  return std::towlower(static_cast<std::wint_t>(c));
+}
 
-int lower(char c, locale_t locale) { return ::tolower_l(static_cast<unsigned char>(c), locale); }
+int lower(char c, locale_t locale) {
+  return ::tolower_l(static_cast<unsigned char>(c), locale);
+}
 
-std::wint_t lower(Wide c, locale_t locale) { return ::towlower_l(static_cast<std::wint_t>(c), locale); }
+std::wint_t lower(Wide c, locale_t locale) {
+  return ::towlower_l(static_cast<std::wint_t>(c), locale);
+}
 
 // `locale`: none (the thread's), or one.
 template <class Char, class... Locale>
@@ -188,15 +196,15 @@ PENUMBRA_LIBC(Size, wcsnlen, (const Wide* s, Size most), (s, most), touch.text(s
 PENUMBRA_LIBC(char*, strcpy, (char* to, const char* from), (to, from), copy_text(touch, to, from))
 PENUMBRA_LIBC(char*, stpcpy, (char* to, const char* from), (to, from), copy_text(touch, to, from))
 PENUMBRA_LIBC(char*, __stpcpy, (char* to, const char* from), (to, from), copy_text(touch, to, from))
-PENUMBRA_LIBC(Wide*, wcscpy, (Wide* to, const Wide* from), (to, from), copy_text(touch, to, from))
-PENUMBRA_LIBC(Wide*, wcpcpy, (Wide* to, const Wide* from), (to, from), copy_text(touch, to, from))
+PENUMBRA_LIBC(Wide*, wcscpy, (Wide * to, const Wide* from), (to, from), copy_text(touch, to, from))
+PENUMBRA_LIBC(Wide*, wcpcpy, (Wide * to, const Wide* from), (to, from), copy_text(touch, to, from))
 PENUMBRA_LIBC(char*, __strcpy_chk, (char* to, const char* from, Size object), (to, from, object),
               copy_text(touch, to, from))
 PENUMBRA_LIBC(char*, __stpcpy_chk, (char* to, const char* from, Size object), (to, from, object),
               copy_text(touch, to, from))
-PENUMBRA_LIBC(Wide*, __wcscpy_chk, (Wide* to, const Wide* from, Size object), (to, from, object),
+PENUMBRA_LIBC(Wide*, __wcscpy_chk, (Wide * to, const Wide* from, Size object), (to, from, object),
               copy_text(touch, to, from))
-PENUMBRA_LIBC(Wide*, __wcpcpy_chk, (Wide* to, const Wide* from, Size object), (to, from, object),
+PENUMBRA_LIBC(Wide*, __wcpcpy_chk, (Wide * to, const Wide* from, Size object), (to, from, object),
               copy_text(touch, to, from))
 
 PENUMBRA_LIBC(char*, strncpy, (char* to, const char* from, Size most), (to, from, most),
@@ -205,32 +213,32 @@ PENUMBRA_LIBC(char*, stpncpy, (char* to, const char* from, Size most), (to, from
               copy_padded(touch, to, from, most))
 PENUMBRA_LIBC(char*, __stpncpy, (char* to, const char* from, Size most), (to, from, most),
               copy_padded(touch, to, from, most))
-PENUMBRA_LIBC(Wide*, wcsncpy, (Wide* to, const Wide* from, Size most), (to, from, most),
+PENUMBRA_LIBC(Wide*, wcsncpy, (Wide * to, const Wide* from, Size most), (to, from, most),
               copy_padded(touch, to, from, most))
-PENUMBRA_LIBC(Wide*, wcpncpy, (Wide* to, const Wide* from, Size most), (to, from, most),
+PENUMBRA_LIBC(Wide*, wcpncpy, (Wide * to, const Wide* from, Size most), (to, from, most),
               copy_padded(touch, to, from, most))
 PENUMBRA_LIBC(char*, __strncpy_chk, (char* to, const char* from, Size most, Size object), (to, from, most, object),
               copy_padded(touch, to, from, most))
 PENUMBRA_LIBC(char*, __stpncpy_chk, (char* to, const char* from, Size most, Size object), (to, from, most, object),
               copy_padded(touch, to, from, most))
-PENUMBRA_LIBC(Wide*, __wcsncpy_chk, (Wide* to, const Wide* from, Size most, Size object), (to, from, most, object),
+PENUMBRA_LIBC(Wide*, __wcsncpy_chk, (Wide * to, const Wide* from, Size most, Size object), (to, from, most, object),
               copy_padded(touch, to, from, most))
-PENUMBRA_LIBC(Wide*, __wcpncpy_chk, (Wide* to, const Wide* from, Size most, Size object), (to, from, most, object),
+PENUMBRA_LIBC(Wide*, __wcpncpy_chk, (Wide * to, const Wide* from, Size most, Size object), (to, from, most, object),
               copy_padded(touch, to, from, most))
 
 PENUMBRA_LIBC(char*, strcat, (char* to, const char* from), (to, from), append_text(touch, to, from))
-PENUMBRA_LIBC(Wide*, wcscat, (Wide* to, const Wide* from), (to, from), append_text(touch, to, from))
+PENUMBRA_LIBC(Wide*, wcscat, (Wide * to, const Wide* from), (to, from), append_text(touch, to, from))
 PENUMBRA_LIBC(char*, __strcat_chk, (char* to, const char* from, Size object), (to, from, object),
               append_text(touch, to, from))
-PENUMBRA_LIBC(Wide*, __wcscat_chk, (Wide* to, const Wide* from, Size object), (to, from, object),
+PENUMBRA_LIBC(Wide*, __wcscat_chk, (Wide * to, const Wide* from, Size object), (to, from, object),
               append_text(touch, to, from))
 PENUMBRA_LIBC(char*, strncat, (char* to, const char* from, Size most), (to, from, most),
               append_text(touch, to, from, most))
-PENUMBRA_LIBC(Wide*, wcsncat, (Wide* to, const Wide* from, Size most), (to, from, most),
+PENUMBRA_LIBC(Wide*, wcsncat, (Wide * to, const Wide* from, Size most), (to, from, most),
               append_text(touch, to, from, most))
 PENUMBRA_LIBC(char*, __strncat_chk, (char* to, const char* from, Size most, Size object), (to, from, most, object),
               append_text(touch, to, from, most))
-PENUMBRA_LIBC(Wide*, __wcsncat_chk, (Wide* to, const Wide* from, Size most, Size object), (to, from, most, object),
+PENUMBRA_LIBC(Wide*, __wcsncat_chk, (Wide * to, const Wide* from, Size most, Size object), (to, from, most, object),
               append_text(touch, to, from, most))
 
 // The copies themselves come from malloc inside libc, which is ours again.
@@ -251,14 +259,13 @@ PENUMBRA_LIBC(int, __strverscmp, (const char* a, const char* b), (a, b), compare
 
 #define PENUMBRA_FOLDED(name, Char) \
   PENUMBRA_LIBC(int, name, (const Char* a, const Char* b), (a, b), compare_folded(touch, a, b, kNoLimit))
-#define PENUMBRA_FOLDED_LIMITED(name, Char)                                             \
-  PENUMBRA_LIBC(int, name, (const Char* a, const Char* b, Size most), (a, b, most),     \
-                compare_folded(touch, a, b, most))
-#define PENUMBRA_FOLDED_IN(name, Char)                                                          \
-  PENUMBRA_LIBC(int, name, (const Char* a, const Char* b, locale_t locale), (a, b, locale),     \
+#define PENUMBRA_FOLDED_LIMITED(name, Char) \
+  PENUMBRA_LIBC(int, name, (const Char* a, const Char* b, Size most), (a, b, most), compare_folded(touch, a, b, most))
+#define PENUMBRA_FOLDED_IN(name, Char)                                                      \
+  PENUMBRA_LIBC(int, name, (const Char* a, const Char* b, locale_t locale), (a, b, locale), \
                 compare_folded(touch, a, b, kNoLimit, locale))
-#define PENUMBRA_FOLDED_LIMITED_IN(name, Char)                                                                   \
-  PENUMBRA_LIBC(int, name, (const Char* a, const Char* b, Size most, locale_t locale), (a, b, most, locale),     \
+#define PENUMBRA_FOLDED_LIMITED_IN(name, Char)                                                               \
+  PENUMBRA_LIBC(int, name, (const Char* a, const Char* b, Size most, locale_t locale), (a, b, most, locale), \
                 compare_folded(touch, a, b, most, locale))
 PENUMBRA_FOLDED(strcasecmp, char)
 PENUMBRA_FOLDED(__strcasecmp, char)
@@ -276,9 +283,8 @@ PENUMBRA_FOLDED_LIMITED_IN(__wcsncasecmp_l, Wide)
 
 PENUMBRA_LIBC(int, strcoll, (const char* a, const char* b), (a, b), whole_texts(touch, a, b))
 PENUMBRA_LIBC(int, wcscoll, (const Wide* a, const Wide* b), (a, b), whole_texts(touch, a, b))
-#define PENUMBRA_COLLATED_IN(name, Char)                                                        \
-  PENUMBRA_LIBC(int, name, (const Char* a, const Char* b, locale_t locale), (a, b, locale),     \
-                whole_texts(touch, a, b))
+#define PENUMBRA_COLLATED_IN(name, Char) \
+  PENUMBRA_LIBC(int, name, (const Char* a, const Char* b, locale_t locale), (a, b, locale), whole_texts(touch, a, b))
 PENUMBRA_COLLATED_IN(strcoll_l, char)
 PENUMBRA_COLLATED_IN(__strcoll_l, char)
 PENUMBRA_COLLATED_IN(wcscoll_l, Wide)
@@ -286,10 +292,10 @@ PENUMBRA_COLLATED_IN(__wcscoll_l, Wide)
 
 PENUMBRA_LIBC_CALL(Size, strxfrm, (char* to, const char* from, Size most), (to, from, most), touch.text(from),
                    transformed(touch, to, result, most))
-PENUMBRA_LIBC_CALL(Size, wcsxfrm, (Wide* to, const Wide* from, Size most), (to, from, most), touch.text(from),
+PENUMBRA_LIBC_CALL(Size, wcsxfrm, (Wide * to, const Wide* from, Size most), (to, from, most), touch.text(from),
                    transformed(touch, to, result, most))
-#define PENUMBRA_TRANSFORMED_IN(name, Char)                                                          \
-  PENUMBRA_LIBC_CALL(Size, name, (Char* to, const Char* from, Size most, locale_t locale),           \
+#define PENUMBRA_TRANSFORMED_IN(name, Char)                                                 \
+  PENUMBRA_LIBC_CALL(Size, name, (Char * to, const Char* from, Size most, locale_t locale), \
                      (to, from, most, locale), touch.text(from), transformed(touch, to, result, most))
 PENUMBRA_TRANSFORMED_IN(strxfrm_l, char)
 PENUMBRA_TRANSFORMED_IN(__strxfrm_l, char)
@@ -328,7 +334,7 @@ PENUMBRA_LIBC(char*, strtok_r, (char* s, const char* delimiters, char** save), (
               next_token(touch, s, delimiters, save))
 PENUMBRA_LIBC(char*, __strtok_r, (char* s, const char* delimiters, char** save), (s, delimiters, save),
               next_token(touch, s, delimiters, save))
-PENUMBRA_LIBC(Wide*, wcstok, (Wide* s, const Wide* delimiters, Wide** save), (s, delimiters, save),
+PENUMBRA_LIBC(Wide*, wcstok, (Wide * s, const Wide* delimiters, Wide** save), (s, delimiters, save),
               next_token(touch, s, delimiters, save))
 PENUMBRA_LIBC(char*, strsep, (char** s, const char* delimiters), (s, delimiters), split_token(touch, s, delimiters))
 

@@ -46,9 +46,8 @@ void events_stored(const Touch& touch, epoll_event* events, int most, int result
 
 // --- File status ----------------------------------------------------------------------------------------------------
 
-#define PENUMBRA_STATUS_OF_PATH(name, Status)                                                 \
-  PENUMBRA_LIBC_CALL(int, name, (const char* path, Status* to), (path, to), ,                 \
-                     path_read(touch, path, result);                                          \
+#define PENUMBRA_STATUS_OF_PATH(name, Status)                                                                 \
+  PENUMBRA_LIBC_CALL(int, name, (const char* path, Status* to), (path, to), , path_read(touch, path, result); \
                      stored(touch, to, result))
 #define PENUMBRA_STATUS_OF_DESCRIPTOR(name, Status) \
   PENUMBRA_LIBC_CALL(int, name, (int fd, Status* to), (fd, to), , stored(touch, to, result))
@@ -76,9 +75,9 @@ PENUMBRA_LIBC_CALL(int, statx, (int fd, const char* path, int flags, unsigned ma
                    (fd, path, flags, mask, to), , path_read(touch, path, result);
                    stored(touch, to, result))
 // What programs linked before glibc 2.33 call instead.
-#define PENUMBRA_OLD_STATUS_OF_PATH(name, Status)                                             \
+#define PENUMBRA_OLD_STATUS_OF_PATH(name, Status)                                                   \
   PENUMBRA_LIBC_CALL(int, name, (int version, const char* path, Status* to), (version, path, to), , \
-                     path_read(touch, path, result);                                          \
+                     path_read(touch, path, result);                                                \
                      stored(touch, to, result))
 PENUMBRA_OLD_STATUS_OF_PATH(__xstat, struct stat)
 PENUMBRA_OLD_STATUS_OF_PATH(__xstat64, struct stat64)
@@ -117,10 +116,17 @@ PENUMBRA_LIBC_CALL(int, nanosleep, (const timespec* how_long, timespec* left), (
 PENUMBRA_LIBC_CALL(pid_t, wait, (int* status), (status), , if (result > 0) stored(touch, status, result))
 PENUMBRA_LIBC_CALL(pid_t, waitpid, (pid_t pid, int* status, int options), (pid, status, options), ,
                    if (result > 0) stored(touch, status, result))
-PENUMBRA_LIBC_CALL(pid_t, wait3, (int* status, int options, rusage* usage), (status, options, usage), ,
-                   if (result > 0) { stored(touch, status, result); stored(touch, usage, result); })
-PENUMBRA_LIBC_CALL(pid_t, wait4, (pid_t pid, int* status, int options, rusage* usage), (pid, status, options, usage), ,
-                   if (result > 0) { stored(touch, status, result); stored(touch, usage, result); })
+PENUMBRA_LIBC_CALL(
+    pid_t, wait3, (int* status, int options, rusage* usage), (status, options, usage), , if (result > 0) {
+      stored(touch, status, result);
+      stored(touch, usage, result);
+    })
+PENUMBRA_LIBC_CALL(
+    pid_t, wait4, (pid_t pid, int* status, int options, rusage* usage), (pid, status, options, usage), ,
+    if (result > 0) {
+      stored(touch, status, result);
+      stored(touch, usage, result);
+    })
 PENUMBRA_LIBC_CALL(int, waitid, (idtype_t type, id_t id, siginfo_t* info, int options), (type, id, info, options), ,
                    stored(touch, info, result))
 
@@ -142,8 +148,8 @@ PENUMBRA_LIBC(int, pselect,
               (count, a, b, c, timeout, mask), sets_used(touch, count, a, b, c);
               if (timeout != nullptr) touch.kernel_reads(timeout, sizeof *timeout))
 
-PENUMBRA_LIBC_CALL(int, epoll_wait, (int fd, epoll_event* events, int most, int timeout), (fd, events, most, timeout), ,
-                   events_stored(touch, events, most, result))
+PENUMBRA_LIBC_CALL(int, epoll_wait, (int fd, epoll_event* events, int most, int timeout), (fd, events, most, timeout),
+                   , events_stored(touch, events, most, result))
 PENUMBRA_LIBC_CALL(int, epoll_pwait, (int fd, epoll_event* events, int most, int timeout, const sigset_t* mask),
                    (fd, events, most, timeout, mask), , events_stored(touch, events, most, result))
 PENUMBRA_LIBC_CALL(int, epoll_pwait2,

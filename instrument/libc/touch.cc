@@ -6,7 +6,8 @@ namespace penumbra::libc {
 
 void Touch::check_range(AppAddr a, std::size_t bytes, bool is_write) const {
   const AppAddr bad = shadow::first_bad(a, bytes);
-  if (bad == shadow::kNoBadByte) [[likely]] return;
+  if (bad == shadow::kNoBadByte) [[likely]]
+    return;
   Fault fault;
   fault.kind = a.value + bytes < a.value ? FaultKind::kWrappedAccess : FaultKind::kBadAccess;
   fault.is_write = is_write;

@@ -74,7 +74,8 @@ class Touch {
   // Reports a scan that met a bad byte; hands it on.
   template <class Char>
   Scan judged(const Char* s, Scan scan) const {
-    if (scan.end == ScanEnd::kBad) [[unlikely]] report_scan(AppAddr(s), scan.passed * sizeof(Char), sizeof(Char));
+    if (scan.end == ScanEnd::kBad) [[unlikely]]
+      report_scan(AppAddr(s), scan.passed * sizeof(Char), sizeof(Char));
     return scan;
   }
 
@@ -83,7 +84,8 @@ class Touch {
   void distinct(const void* to, const void* from, std::size_t bytes) const {
     const std::uintptr_t a = reinterpret_cast<std::uintptr_t>(to);
     const std::uintptr_t b = reinterpret_cast<std::uintptr_t>(from);
-    if ((a - b < bytes || b - a < bytes) && a != b) [[unlikely]] report_overlap(AppAddr(to), AppAddr(from), bytes);
+    if ((a - b < bytes || b - a < bytes) && a != b) [[unlikely]]
+      report_overlap(AppAddr(to), AppAddr(from), bytes);
   }
 
  private:
@@ -110,7 +112,8 @@ class Touch {
   }
 
   void range(AppAddr a, std::size_t bytes, bool is_write) const {
-    if (is_small_and_clean(a, bytes)) [[likely]] return;
+    if (is_small_and_clean(a, bytes)) [[likely]]
+      return;
     check_range(a, bytes, is_write);
   }
 

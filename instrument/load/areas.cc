@@ -19,7 +19,9 @@ constinit std::atomic<std::size_t> g_count{0};
 constexpr std::uint64_t kReach = std::uint64_t{0x7fff0000};
 constexpr std::uint64_t kSearchStep = std::uint64_t{2} << 20;
 
-std::size_t area_bytes(const ModuleHeader& header) { return header.code_bytes + kSlotBytes; }
+std::size_t area_bytes(const ModuleHeader& header) {
+  return header.code_bytes + kSlotBytes;
+}
 
 // Reserves the area at its own place, else anywhere below or above within reach of the text; 0 when there is none.
 std::uintptr_t find_place(const ModuleHeader& header, std::uintptr_t load_base) {
@@ -38,7 +40,9 @@ std::uintptr_t find_place(const ModuleHeader& header, std::uintptr_t load_base) 
   return 0;
 }
 
-void set_32(std::uintptr_t at, std::uint32_t value) { raw_copy(reinterpret_cast<void*>(at), &value, sizeof value); }
+void set_32(std::uintptr_t at, std::uint32_t value) {
+  raw_copy(reinterpret_cast<void*>(at), &value, sizeof value);
+}
 
 std::uint32_t get_32(std::uintptr_t at) {
   std::uint32_t value;
@@ -61,12 +65,14 @@ void adjust_code(const ModuleMap& file, std::uintptr_t place, std::uintptr_t loa
       if (copy.entry_bytes == 4) {
         if (moved == 0) continue;
         // Entries that lead into the area move with it, the others stay.
-        const std::uintptr_t target = copy.base + static_cast<std::uintptr_t>(std::int64_t{static_cast<std::int32_t>(get_32(at))});
+        const std::uintptr_t target =
+            copy.base + static_cast<std::uintptr_t>(std::int64_t{static_cast<std::int32_t>(get_32(at))});
         if (target - link_time_area < file.header->code_bytes) set_32(at, get_32(at) + moved);
       } else {
         std::uintptr_t target;
         raw_copy(&target, reinterpret_cast<const void*>(at), sizeof target);
-        target = target - link_time_area < file.header->code_bytes ? place + (target - link_time_area) : load_base + target;
+        target = target - link_time_area < file.header->code_bytes ? place + (target - link_time_area)
+                                                                   : load_base + target;
         raw_copy(reinterpret_cast<void*>(at), &target, sizeof target);
       }
     }
@@ -90,7 +96,8 @@ bool make_area(const ModuleMap& file, std::uintptr_t load_base, Area& area) {
   const bool moved = place != load_base + static_cast<std::uintptr_t>(header.area_address);
   const int prot = moved || has_absolute_tables(file) ? PROT_READ | PROT_WRITE : PROT_READ | PROT_EXEC;
   const bool mapped =
-      (header.code_bytes == 0 || os::map_private_file_at(AppAddr(place), header.code_bytes, prot, file.fd, header.code_offset).ok()) &&
+      (header.code_bytes == 0 ||
+       os::map_private_file_at(AppAddr(place), header.code_bytes, prot, file.fd, header.code_offset).ok()) &&
       os::protect(slots, kSlotBytes, PROT_READ | PROT_WRITE).ok();
   if (!mapped) {
     os::unmap(AppAddr(place), area_bytes(header)).ignore();
@@ -120,9 +127,13 @@ bool publish(const Area& area) {
   return true;
 }
 
-std::size_t area_count() { return g_count.load(std::memory_order_acquire); }
+std::size_t area_count() {
+  return g_count.load(std::memory_order_acquire);
+}
 
-const Area& area(std::size_t n) { return g_areas[n]; }
+const Area& area(std::size_t n) {
+  return g_areas[n];
+}
 
 const Area* area_of_code(std::uintptr_t pc) {
   for (std::size_t n = 0; n < area_count(); ++n) {

@@ -21,7 +21,8 @@ inline constexpr std::uintptr_t kAllFine = ~std::uintptr_t{0};
 inline std::uintptr_t first_bad_exactly(std::uintptr_t address, std::size_t size) {
   const std::uintptr_t end = address + size;
   if (!shadow::has_shadow(AppAddr(address)) || !shadow::has_shadow(AppAddr(end - 1))) return kAllFine;
-  for (std::uintptr_t granule = round_down(address, shadow::kGranuleSize); granule < end; granule += shadow::kGranuleSize) {
+  for (std::uintptr_t granule = round_down(address, shadow::kGranuleSize); granule < end;
+       granule += shadow::kGranuleSize) {
     const std::uint8_t byte = *shadow::shadow_of(AppAddr(granule)).ptr<const volatile std::uint8_t>();
     if (byte == 0) continue;
     const std::uintptr_t allowed_end = granule + (byte < shadow::kGranuleSize ? byte : 0);

@@ -33,8 +33,7 @@ bool show_original(ucontext_t& context, bool is_memory_fault, Interrupted& inter
   if (interrupted.area == nullptr) return false;
   std::uint64_t value[16];
   for (unsigned r = 0; r < 16; ++r) value[r] = static_cast<std::uint64_t>(registers[kOrder[r]]);
-  OriginalState state =
-      original_state(*interrupted.area, pc, value, static_cast<std::uint64_t>(registers[REG_EFL]));
+  OriginalState state = original_state(*interrupted.area, pc, value, static_cast<std::uint64_t>(registers[REG_EFL]));
   if (const std::uintptr_t behind = is_memory_fault ? behind_check(*interrupted.area, pc) : 0) {
     state.pc = behind;
     set(registers, state);

@@ -14,8 +14,8 @@ namespace {
 
 // File names, without their folder, of what is never rewritten. libc is a matter of its own: its vector string functions
 // read past the end on purpose.
-constexpr const char* kNeverRewritten[] = {"ld-linux", "linux-vdso", "libpenumbra", "libmimalloc", "libc.so", "libasan",
-                                           "libtsan", "libubsan", "liblsan"};
+constexpr const char* kNeverRewritten[] = {"ld-linux", "linux-vdso", "libpenumbra", "libmimalloc", "libc.so",
+                                           "libasan",  "libtsan",    "libubsan",    "liblsan"};
 
 bool starts_with(const char* text, const char* prefix) {
   for (; *prefix != '\0'; ++prefix, ++text) {

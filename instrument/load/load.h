@@ -8,10 +8,10 @@
 namespace penumbra::load {
 
 struct LoadCounts {
-  std::size_t modules = 0;    // that could be rewritten
+  std::size_t modules = 0;  // that could be rewritten
   std::size_t rewritten = 0;
-  std::size_t missing = 0;    // no module file in the cache
-  std::size_t refused = 0;    // damaged, of another version, no room, or the code may not be written
+  std::size_t missing = 0;  // no module file in the cache
+  std::size_t refused = 0;  // damaged, of another version, no room, or the code may not be written
 };
 
 // Rewrites every module of the process but the dynamic loader, the vdso, Penumbra and what only Penumbra needs.

@@ -30,7 +30,8 @@ bool same_text(const char* a, const char* b) {
 }
 
 MapVerdict judge(const ModuleHeader& header, std::size_t bytes, const char* identity) {
-  if (bytes < kPageSize || raw_compare(header.magic, kModuleMagic, sizeof header.magic) != 0) return MapVerdict::kDamaged;
+  if (bytes < kPageSize || raw_compare(header.magic, kModuleMagic, sizeof header.magic) != 0)
+    return MapVerdict::kDamaged;
   if (header.version != kModuleVersion || header.header_bytes != sizeof header) return MapVerdict::kOtherVersion;
   if (header.file_bytes != bytes || bytes % 8 != 0) return MapVerdict::kDamaged;
   if (header.identity[sizeof header.identity - 1] != '\0' || !same_text(header.identity, identity)) {

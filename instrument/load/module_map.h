@@ -32,7 +32,8 @@ struct ModuleMap {
 
   template <class Record>
   Records<Record> records(const ModuleTable& table) const {
-    return {reinterpret_cast<const Record*>(reinterpret_cast<const std::uint8_t*>(header) + table.offset), table.count};
+    return {reinterpret_cast<const Record*>(reinterpret_cast<const std::uint8_t*>(header) + table.offset),
+            table.count};
   }
 
   Records<ModulePatch> patches() const { return records<ModulePatch>(header->patches); }

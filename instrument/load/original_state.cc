@@ -12,7 +12,8 @@ constexpr std::uint64_t kOverflowFlag = 0x800;
 
 }  // namespace
 
-OriginalState original_state(const Area& area, std::uintptr_t pc, const std::uint64_t value[16], std::uint64_t flags) {
+OriginalState original_state(const Area& area, std::uintptr_t pc, const std::uint64_t value[16],
+                             std::uint64_t flags) {
   OriginalState original;
   for (unsigned r = 0; r < 16; ++r) original.value[r] = value[r];
   original.pc = original_pc(area, pc);

@@ -32,9 +32,7 @@ bool patch_module(const Area& area) {
         at[0] = kJumpShort;
         at[1] = static_cast<std::uint8_t>(patch.target - (patch.text_offset + 2));
         break;
-      case ModulePatch::kCall:
-        put_relative(at + 1, area.code.begin.value + patch.target);
-        break;
+      case ModulePatch::kCall: put_relative(at + 1, area.code.begin.value + patch.target); break;
     }
   }
   // A kernel that let us write lets us stop; if not, the code is merely writable.

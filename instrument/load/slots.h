@@ -38,5 +38,4 @@ inline constexpr std::size_t kPenumbraSlotEntryBytes = 16;
 int penumbra_span_is_fine(std::uintptr_t address, std::size_t span);
 void penumbra_check_failed(const penumbra::load::SavedRegisters* registers);
 void penumbra_special_check(const penumbra::load::SavedRegisters* registers);
-
 }

@@ -28,7 +28,9 @@ constinit Mutex g_reporting;
 constinit std::atomic<std::uint32_t> g_reporter{0};
 constinit ucontext_t g_context{};
 
-void raise(void* fault) { raise_fault(*static_cast<const Fault*>(fault)); }
+void raise(void* fault) {
+  raise_fault(*static_cast<const Fault*>(fault));
+}
 
 // The order of gregs is the kernel's (asm/sigcontext.h); this is by encoding.
 constexpr int kRegisterOrder[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
@@ -36,13 +38,14 @@ constexpr int kRegisterOrder[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP,
 
 }  // namespace
 
-void report_access(const OriginalState& state, std::uintptr_t pc, std::uintptr_t address, std::size_t size, bool is_write,
-                   std::uintptr_t bad) {
+void report_access(const OriginalState& state, std::uintptr_t pc, std::uintptr_t address, std::size_t size,
+                   bool is_write, std::uintptr_t bad) {
   const std::uint32_t self = current_tid();
   if (g_reporter.load(std::memory_order_relaxed) == self) return;  // a check inside a report of this thread
   LockGuard guard(g_reporting);
   g_reporter.store(self, std::memory_order_relaxed);
-  for (unsigned r = 0; r < 16; ++r) g_context.uc_mcontext.gregs[kRegisterOrder[r]] = static_cast<greg_t>(state.value[r]);
+  for (unsigned r = 0; r < 16; ++r)
+    g_context.uc_mcontext.gregs[kRegisterOrder[r]] = static_cast<greg_t>(state.value[r]);
   g_context.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(pc);
   g_context.uc_mcontext.gregs[REG_EFL] = static_cast<greg_t>(state.flags);
   Fault fault;
@@ -119,8 +122,10 @@ void penumbra_special_check(const SavedRegisters* saved) {
   const ModuleAccess& access = area->file.accesses()[check->first_access];
   const OriginalState state = state_of(*area, *saved);
   SpecialRange range;
-  if (!special_range(*check, access, state, area->text.begin.value + access.text_offset, range) || range.size == 0) return;
+  if (!special_range(*check, access, state, area->text.begin.value + access.text_offset, range) || range.size == 0)
+    return;
   const std::uintptr_t bad = first_bad_exactly(range.address, range.size);
   if (bad == kAllFine || is_deliberate_over_read(range.address, range.size, access.is_write != 0)) return;
-  report_access(state, area->text.begin.value + access.text_offset, range.address, range.size, access.is_write != 0, bad);
+  report_access(state, area->text.begin.value + access.text_offset, range.address, range.size, access.is_write != 0,
+                bad);
 }

@@ -55,7 +55,8 @@ std::uint64_t load_element(std::uintptr_t at, std::size_t size) {
 }
 
 // Elements that repe/repne cmps or scas consumes, by doing what it will do; stops at the first inaccessible one.
-std::uint64_t elements_consumed(const OriginalState& state, std::size_t size, bool is_compare, bool repne, bool backwards) {
+std::uint64_t elements_consumed(const OriginalState& state, std::size_t size, bool is_compare, bool repne,
+                                bool backwards) {
   const std::uint64_t mask = size == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << (8 * size)) - 1;
   const std::uintptr_t step = backwards ? -static_cast<std::uintptr_t>(size) : size;
   std::uintptr_t left = state.value[6];
@@ -63,7 +64,8 @@ std::uint64_t elements_consumed(const OriginalState& state, std::size_t size, bo
   std::uint64_t n = 0;
   while (n < state.value[kRcx]) {
     ++n;
-    if (first_bad_exactly(right, size) != kAllFine || (is_compare && first_bad_exactly(left, size) != kAllFine)) break;
+    if (first_bad_exactly(right, size) != kAllFine || (is_compare && first_bad_exactly(left, size) != kAllFine))
+      break;
     const std::uint64_t a = is_compare ? load_element(left, size) : state.value[kRax] & mask;
     if ((a == load_element(right, size)) == repne) break;
     left += step;
@@ -99,8 +101,8 @@ void bit_range(const ModuleAccess& access, const OriginalState& state, std::uint
 
 }  // namespace
 
-bool special_range(const ModuleCheck& check, const ModuleAccess& access, const OriginalState& state, std::uintptr_t pc,
-                   SpecialRange& range) {
+bool special_range(const ModuleCheck& check, const ModuleAccess& access, const OriginalState& state,
+                   std::uintptr_t pc, SpecialRange& range) {
   const std::uintptr_t address = effective_address(check, access, state);
   range = {address, access.size};
   switch (static_cast<Shape>(access.shape)) {
@@ -109,7 +111,8 @@ bool special_range(const ModuleCheck& check, const ModuleAccess& access, const O
     case Shape::kBitString: bit_range(access, state, pc, address, range); return true;
     case Shape::kTable: range = {address + (state.value[kRax] & 0xff), 1}; return true;
     case Shape::kState: range.size = kStateBytes; return true;
-    case Shape::kMasked: case Shape::kGathered: return false;
+    case Shape::kMasked:
+    case Shape::kGathered: return false;
   }
   return false;
 }

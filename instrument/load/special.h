@@ -17,7 +17,7 @@ struct SpecialRange {
 };
 
 // False where this cannot be told (masks and gathers that do not lie wholly in accessible memory): unchecked.
-bool special_range(const ModuleCheck& check, const ModuleAccess& access, const OriginalState& state, std::uintptr_t pc,
-                   SpecialRange& range);
+bool special_range(const ModuleCheck& check, const ModuleAccess& access, const OriginalState& state,
+                   std::uintptr_t pc, SpecialRange& range);
 
 }  // namespace penumbra::load

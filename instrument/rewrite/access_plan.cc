@@ -11,7 +11,9 @@ namespace {
 // Instructions at the begin of a function among which the frame pointer is set up.
 constexpr std::uint32_t kPrologue = 12;
 
-Register lowest(RegSet set) { return static_cast<Register>(std::countr_zero(set)); }
+Register lowest(RegSet set) {
+  return static_cast<Register>(std::countr_zero(set));
+}
 
 // What a check at one place would cost, in steps; lower is better.
 struct Price {
@@ -49,8 +51,8 @@ bool AccessPlanner::has_frame_pointer(const Function& function) const {
     const Form& form = program_.form(i);
     if ((form.touches & reg(kRbp)) == 0) continue;
     const auto bytes = program_.bytes(i);
-    const bool is_copy = bytes.size() == 3 && bytes[0] == 0x48 && ((bytes[1] == 0x89 && bytes[2] == 0xe5) ||
-                                                                   (bytes[1] == 0x8b && bytes[2] == 0xec));
+    const bool is_copy = bytes.size() == 3 && bytes[0] == 0x48 &&
+                         ((bytes[1] == 0x89 && bytes[2] == 0xe5) || (bytes[1] == 0x8b && bytes[2] == 0xec));
     const bool is_leave_or_pop = bytes.size() == 1 && (bytes[0] == 0xc9 || bytes[0] == 0x5d);
     if (is_copy && k < kPrologue) {
       copied = true;
@@ -67,7 +69,8 @@ bool AccessPlanner::may_use_red_zone(const Function& function) const {
   for (std::uint32_t i = function.first; i < function.first + function.count; ++i) {
     const Form& form = program_.form(i);
     calls |= form.flow == Flow::kCall || form.flow == Flow::kIndirectCall;
-    if (form.operand_count != 0 && form.operands[0].base == kRsp && displacement(form, program_.bytes(i)) < 0) return true;
+    if (form.operand_count != 0 && form.operands[0].base == kRsp && displacement(form, program_.bytes(i)) < 0)
+      return true;
   }
   return !calls;
 }

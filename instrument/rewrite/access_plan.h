@@ -25,17 +25,17 @@ namespace penumbra::rewrite {
 inline constexpr std::int32_t kMaxSpan = 64;
 
 enum class Disposition : std::uint8_t {
-  kChecked,       // by a check of its own place
-  kMerged,        // inside the span of an earlier check of its block
-  kImplied,       // by checks on every path to it
-  kSpecial,       // by a call of a routine that knows its shape
-  kStackSlot,     // at rsp without an index: a stack slot
-  kFrameSlot,     // at rbp in a function whose rbp is a frame pointer
-  kAbsolute,      // rip-relative or at a constant address: a global
-  kThreadLocal,   // fs or gs
-  kShadow,        // a check that the compiler made (displacement 0x7fff8000)
-  kNotWanted,     // reads or writes that the options leave out
-  kNoCode,        // in a function that is not rewritten
+  kChecked,      // by a check of its own place
+  kMerged,       // inside the span of an earlier check of its block
+  kImplied,      // by checks on every path to it
+  kSpecial,      // by a call of a routine that knows its shape
+  kStackSlot,    // at rsp without an index: a stack slot
+  kFrameSlot,    // at rbp in a function whose rbp is a frame pointer
+  kAbsolute,     // rip-relative or at a constant address: a global
+  kThreadLocal,  // fs or gs
+  kShadow,       // a check that the compiler made (displacement 0x7fff8000)
+  kNotWanted,    // reads or writes that the options leave out
+  kNoCode,       // in a function that is not rewritten
 };
 inline constexpr std::size_t kDispositions = 11;
 const char* disposition_name(Disposition d);
@@ -58,9 +58,9 @@ struct Check {
   Register base = kNoRegister;
   Register index = kNoRegister;
   std::uint8_t scale = 1;
-  bool is_special = false;      // the whole operand, by a routine; the fields below say only which
-  std::uint8_t operand = 0;     // of a special check
-  std::int32_t low = 0;         // the span: [low, high) from base + index * scale
+  bool is_special = false;   // the whole operand, by a routine; the fields below say only which
+  std::uint8_t operand = 0;  // of a special check
+  std::int32_t low = 0;      // the span: [low, high) from base + index * scale
   std::int32_t high = 0;
   Register scratch = kNoRegister;
   Register rax_home = kNoRegister;  // where rax is kept while it holds the flags
@@ -75,9 +75,9 @@ struct Check {
 };
 
 struct FunctionPlan {
-  std::vector<Check> checks;             // ascending by place, in the order of their accesses within one place
+  std::vector<Check> checks;  // ascending by place, in the order of their accesses within one place
   std::vector<CheckedAccess> accesses;
-  std::vector<bool> block_has_check;     // by block of the function
+  std::vector<bool> block_has_check;  // by block of the function
   bool may_use_red_zone = true;
 };
 

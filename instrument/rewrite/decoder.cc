@@ -1,7 +1,7 @@
 #include "instrument/rewrite/decoder.h"
 
-#include <Zydis/Zydis.h>
 #include <capstone/capstone.h>
+#include <Zydis/Zydis.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,9 +16,9 @@ constexpr std::uint64_t kProbeAddress = 0x100000;
 
 // R2: known to Zydis and our reading, unknown to Capstone 4.0.2, and simple enough to be believed.
 constexpr ZydisMnemonic kZydisAlone[] = {
-    ZYDIS_MNEMONIC_NOP,   ZYDIS_MNEMONIC_MOV,    ZYDIS_MNEMONIC_INCSSPD, ZYDIS_MNEMONIC_INCSSPQ, ZYDIS_MNEMONIC_RDSSPD,
-    ZYDIS_MNEMONIC_RDSSPQ, ZYDIS_MNEMONIC_RDPKRU, ZYDIS_MNEMONIC_WRPKRU, ZYDIS_MNEMONIC_GF2P8MULB,
-    ZYDIS_MNEMONIC_GF2P8AFFINEQB, ZYDIS_MNEMONIC_GF2P8AFFINEINVQB, ZYDIS_MNEMONIC_CLWB,
+    ZYDIS_MNEMONIC_NOP,       ZYDIS_MNEMONIC_MOV,           ZYDIS_MNEMONIC_INCSSPD,          ZYDIS_MNEMONIC_INCSSPQ,
+    ZYDIS_MNEMONIC_RDSSPD,    ZYDIS_MNEMONIC_RDSSPQ,        ZYDIS_MNEMONIC_RDPKRU,           ZYDIS_MNEMONIC_WRPKRU,
+    ZYDIS_MNEMONIC_GF2P8MULB, ZYDIS_MNEMONIC_GF2P8AFFINEQB, ZYDIS_MNEMONIC_GF2P8AFFINEINVQB, ZYDIS_MNEMONIC_CLWB,
 };
 
 struct RegisterUse {
@@ -40,9 +40,11 @@ Register register_of(ZydisRegister r) {
   if (r == ZYDIS_REGISTER_NONE) return kNoRegister;
   if (r == ZYDIS_REGISTER_RIP || r == ZYDIS_REGISTER_EIP) return kRip;
   const ZydisRegister whole = ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, r);
-  if (whole >= ZYDIS_REGISTER_RAX && whole <= ZYDIS_REGISTER_R15) return static_cast<Register>(whole - ZYDIS_REGISTER_RAX);
-  return ZydisRegisterGetClass(r) >= ZYDIS_REGCLASS_XMM && ZydisRegisterGetClass(r) <= ZYDIS_REGCLASS_ZMM ? kVector
-                                                                                                          : kNoRegister;
+  if (whole >= ZYDIS_REGISTER_RAX && whole <= ZYDIS_REGISTER_R15)
+    return static_cast<Register>(whole - ZYDIS_REGISTER_RAX);
+  return ZydisRegisterGetClass(r) >= ZYDIS_REGCLASS_XMM && ZydisRegisterGetClass(r) <= ZYDIS_REGCLASS_ZMM
+             ? kVector
+             : kNoRegister;
 }
 
 RegSet flags_of(ZydisAccessedFlagsMask mask) {
@@ -54,12 +56,16 @@ RegSet flags_of(ZydisAccessedFlagsMask mask) {
 
 bool is_shift(ZydisMnemonic m) {
   switch (m) {
-    case ZYDIS_MNEMONIC_SHL: case ZYDIS_MNEMONIC_SHR: case ZYDIS_MNEMONIC_SAR: case ZYDIS_MNEMONIC_ROL:
-    case ZYDIS_MNEMONIC_ROR: case ZYDIS_MNEMONIC_RCL: case ZYDIS_MNEMONIC_RCR: case ZYDIS_MNEMONIC_SHLD:
-    case ZYDIS_MNEMONIC_SHRD:
-      return true;
-    default:
-      return false;
+    case ZYDIS_MNEMONIC_SHL:
+    case ZYDIS_MNEMONIC_SHR:
+    case ZYDIS_MNEMONIC_SAR:
+    case ZYDIS_MNEMONIC_ROL:
+    case ZYDIS_MNEMONIC_ROR:
+    case ZYDIS_MNEMONIC_RCL:
+    case ZYDIS_MNEMONIC_RCR:
+    case ZYDIS_MNEMONIC_SHLD:
+    case ZYDIS_MNEMONIC_SHRD: return true;
+    default: return false;
   }
 }
 
@@ -94,7 +100,8 @@ RegisterUse zydis_use(const ZydisView& z) {
     if ((op.actions & ZYDIS_OPERAND_ACTION_MASK_READ) != 0) use.reads |= reg(r);
     if ((op.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) == 0) continue;
     use.touches |= reg(r);
-    const bool always = (op.actions & ZYDIS_OPERAND_ACTION_WRITE) != 0 && !has_rep(instruction) && !keeps_on_zero_source;
+    const bool always =
+        (op.actions & ZYDIS_OPERAND_ACTION_WRITE) != 0 && !has_rep(instruction) && !keeps_on_zero_source;
     const unsigned width = ZydisRegisterGetWidth(ZYDIS_MACHINE_MODE_LONG_64, op.reg.value);
     if (always && width >= 32) {
       use.kills |= reg(r);
@@ -120,19 +127,24 @@ AccessShape shape_of(const ZydisView& z, const ZydisDecodedOperand& op) {
   if (op.mem.type == ZYDIS_MEMOP_TYPE_VSIB) return AccessShape::kGathered;
   if (is_string_instruction(instruction)) return AccessShape::kString;
   switch (instruction.mnemonic) {
-    case ZYDIS_MNEMONIC_BT: case ZYDIS_MNEMONIC_BTS: case ZYDIS_MNEMONIC_BTR: case ZYDIS_MNEMONIC_BTC:
+    case ZYDIS_MNEMONIC_BT:
+    case ZYDIS_MNEMONIC_BTS:
+    case ZYDIS_MNEMONIC_BTR:
+    case ZYDIS_MNEMONIC_BTC:
       return z.operands[1].type == ZYDIS_OPERAND_TYPE_REGISTER ? AccessShape::kBitString : AccessShape::kPlain;
-    case ZYDIS_MNEMONIC_XLAT:
-      return AccessShape::kTable;
-    case ZYDIS_MNEMONIC_MASKMOVQ: case ZYDIS_MNEMONIC_MASKMOVDQU: case ZYDIS_MNEMONIC_VMASKMOVDQU:
-    case ZYDIS_MNEMONIC_VMASKMOVPS: case ZYDIS_MNEMONIC_VMASKMOVPD: case ZYDIS_MNEMONIC_VPMASKMOVD:
-    case ZYDIS_MNEMONIC_VPMASKMOVQ:
-      return AccessShape::kMasked;
+    case ZYDIS_MNEMONIC_XLAT: return AccessShape::kTable;
+    case ZYDIS_MNEMONIC_MASKMOVQ:
+    case ZYDIS_MNEMONIC_MASKMOVDQU:
+    case ZYDIS_MNEMONIC_VMASKMOVDQU:
+    case ZYDIS_MNEMONIC_VMASKMOVPS:
+    case ZYDIS_MNEMONIC_VMASKMOVPD:
+    case ZYDIS_MNEMONIC_VPMASKMOVD:
+    case ZYDIS_MNEMONIC_VPMASKMOVQ: return AccessShape::kMasked;
     default: break;
   }
   switch (instruction.meta.category) {
-    case ZYDIS_CATEGORY_XSAVE: case ZYDIS_CATEGORY_XSAVEOPT:
-      return AccessShape::kState;
+    case ZYDIS_CATEGORY_XSAVE:
+    case ZYDIS_CATEGORY_XSAVEOPT: return AccessShape::kState;
     default: break;
   }
   const bool masked = instruction.avx.mask.mode == ZYDIS_MASK_MODE_MERGING ||
@@ -149,11 +161,12 @@ bool is_no_access(const ZydisDecodedInstruction& z) {
     return true;
   }
   switch (z.mnemonic) {
-    case ZYDIS_MNEMONIC_NOP: case ZYDIS_MNEMONIC_CLFLUSH: case ZYDIS_MNEMONIC_CLFLUSHOPT: case ZYDIS_MNEMONIC_CLWB:
-    case ZYDIS_MNEMONIC_CLDEMOTE:
-      return true;
-    default:
-      return z.mnemonic >= ZYDIS_MNEMONIC_PREFETCH && z.mnemonic <= ZYDIS_MNEMONIC_PREFETCHWT1;
+    case ZYDIS_MNEMONIC_NOP:
+    case ZYDIS_MNEMONIC_CLFLUSH:
+    case ZYDIS_MNEMONIC_CLFLUSHOPT:
+    case ZYDIS_MNEMONIC_CLWB:
+    case ZYDIS_MNEMONIC_CLDEMOTE: return true;
+    default: return z.mnemonic >= ZYDIS_MNEMONIC_PREFETCH && z.mnemonic <= ZYDIS_MNEMONIC_PREFETCHWT1;
   }
 }
 
@@ -165,7 +178,8 @@ bool is_implicit_stack(const ZydisDecodedOperand& op) {
 bool take_memory_operands(const ZydisView& z, Form& form) {
   if (is_no_access(z.instruction)) return true;
   for (const ZydisDecodedOperand& op : z.all()) {
-    if (op.type != ZYDIS_OPERAND_TYPE_MEMORY || op.mem.type == ZYDIS_MEMOP_TYPE_AGEN || is_implicit_stack(op)) continue;
+    if (op.type != ZYDIS_OPERAND_TYPE_MEMORY || op.mem.type == ZYDIS_MEMOP_TYPE_AGEN || is_implicit_stack(op))
+      continue;
     if (op.mem.type != ZYDIS_MEMOP_TYPE_MEM && op.mem.type != ZYDIS_MEMOP_TYPE_VSIB) return false;
     if (form.operand_count == form.operands.size()) return false;
     MemoryOperand& m = form.operands[form.operand_count++];
@@ -193,9 +207,12 @@ Flow flow_of(const ZydisView& z) {
   switch (z.instruction.meta.category) {
     case ZYDIS_CATEGORY_COND_BR:
       switch (m) {
-        case ZYDIS_MNEMONIC_JCXZ: case ZYDIS_MNEMONIC_JECXZ: case ZYDIS_MNEMONIC_JRCXZ: case ZYDIS_MNEMONIC_LOOP:
-        case ZYDIS_MNEMONIC_LOOPE: case ZYDIS_MNEMONIC_LOOPNE:
-          return Flow::kCountedJump;
+        case ZYDIS_MNEMONIC_JCXZ:
+        case ZYDIS_MNEMONIC_JECXZ:
+        case ZYDIS_MNEMONIC_JRCXZ:
+        case ZYDIS_MNEMONIC_LOOP:
+        case ZYDIS_MNEMONIC_LOOPE:
+        case ZYDIS_MNEMONIC_LOOPNE: return Flow::kCountedJump;
         default: return Flow::kConditionalJump;
       }
     case ZYDIS_CATEGORY_UNCOND_BR: return direct ? Flow::kJump : Flow::kIndirectJump;
@@ -204,13 +221,16 @@ Flow flow_of(const ZydisView& z) {
     default: break;
   }
   switch (m) {
-    case ZYDIS_MNEMONIC_UD0: case ZYDIS_MNEMONIC_UD1: case ZYDIS_MNEMONIC_UD2: case ZYDIS_MNEMONIC_HLT:
-    case ZYDIS_MNEMONIC_INT3: case ZYDIS_MNEMONIC_INT1:
-      return Flow::kTrap;
-    case ZYDIS_MNEMONIC_SYSCALL: case ZYDIS_MNEMONIC_SYSENTER: case ZYDIS_MNEMONIC_INT:
-      return Flow::kSystemCall;
-    default:
-      return Flow::kNext;
+    case ZYDIS_MNEMONIC_UD0:
+    case ZYDIS_MNEMONIC_UD1:
+    case ZYDIS_MNEMONIC_UD2:
+    case ZYDIS_MNEMONIC_HLT:
+    case ZYDIS_MNEMONIC_INT3:
+    case ZYDIS_MNEMONIC_INT1: return Flow::kTrap;
+    case ZYDIS_MNEMONIC_SYSCALL:
+    case ZYDIS_MNEMONIC_SYSENTER:
+    case ZYDIS_MNEMONIC_INT: return Flow::kSystemCall;
+    default: return Flow::kNext;
   }
 }
 
@@ -218,35 +238,73 @@ bool is_unsupported(const ZydisView& z, const Layout& layout, const Form& form) 
   const ZydisDecodedInstruction& instruction = z.instruction;
   if (instruction.meta.branch_type == ZYDIS_BRANCH_TYPE_FAR) return true;
   switch (instruction.mnemonic) {
-    case ZYDIS_MNEMONIC_XBEGIN: case ZYDIS_MNEMONIC_XABORT: case ZYDIS_MNEMONIC_IRET: case ZYDIS_MNEMONIC_IRETD:
-    case ZYDIS_MNEMONIC_IRETQ: case ZYDIS_MNEMONIC_SYSRET: case ZYDIS_MNEMONIC_SYSEXIT: case ZYDIS_MNEMONIC_UIRET:
-      return true;
+    case ZYDIS_MNEMONIC_XBEGIN:
+    case ZYDIS_MNEMONIC_XABORT:
+    case ZYDIS_MNEMONIC_IRET:
+    case ZYDIS_MNEMONIC_IRETD:
+    case ZYDIS_MNEMONIC_IRETQ:
+    case ZYDIS_MNEMONIC_SYSRET:
+    case ZYDIS_MNEMONIC_SYSEXIT:
+    case ZYDIS_MNEMONIC_UIRET: return true;
     default: break;
   }
   switch (instruction.meta.category) {
-    case ZYDIS_CATEGORY_MPX: case ZYDIS_CATEGORY_AMX_TILE: case ZYDIS_CATEGORY_UINTR:
-      return true;
+    case ZYDIS_CATEGORY_MPX:
+    case ZYDIS_CATEGORY_AMX_TILE:
+    case ZYDIS_CATEGORY_UINTR: return true;
     default: break;
   }
   // 32-bit addresses wrap around differently; on a call or jump the prefix is padding.
-  return layout.has_address_override && (form.operand_count != 0 || form.flow == Flow::kCountedJump ||
-                                         instruction.mnemonic == ZYDIS_MNEMONIC_LEA);
+  return layout.has_address_override &&
+         (form.operand_count != 0 || form.flow == Flow::kCountedJump || instruction.mnemonic == ZYDIS_MNEMONIC_LEA);
 }
 
 // ---- Capstone ------------------------------------------------------------------------------------------------------
 
 Register register_of(x86_reg r) {
   switch (r) {
-    case X86_REG_AL: case X86_REG_AH: case X86_REG_AX: case X86_REG_EAX: case X86_REG_RAX: return kRax;
-    case X86_REG_CL: case X86_REG_CH: case X86_REG_CX: case X86_REG_ECX: case X86_REG_RCX: return kRcx;
-    case X86_REG_DL: case X86_REG_DH: case X86_REG_DX: case X86_REG_EDX: case X86_REG_RDX: return kRdx;
-    case X86_REG_BL: case X86_REG_BH: case X86_REG_BX: case X86_REG_EBX: case X86_REG_RBX: return kRbx;
-    case X86_REG_SPL: case X86_REG_SP: case X86_REG_ESP: case X86_REG_RSP: return kRsp;
-    case X86_REG_BPL: case X86_REG_BP: case X86_REG_EBP: case X86_REG_RBP: return kRbp;
-    case X86_REG_SIL: case X86_REG_SI: case X86_REG_ESI: case X86_REG_RSI: return kRsi;
-    case X86_REG_DIL: case X86_REG_DI: case X86_REG_EDI: case X86_REG_RDI: return kRdi;
-    case X86_REG_RIP: case X86_REG_EIP: case X86_REG_IP: return kRip;
-    case X86_REG_RIZ: case X86_REG_EIZ: case X86_REG_INVALID: return kNoRegister;
+    case X86_REG_AL:
+    case X86_REG_AH:
+    case X86_REG_AX:
+    case X86_REG_EAX:
+    case X86_REG_RAX: return kRax;
+    case X86_REG_CL:
+    case X86_REG_CH:
+    case X86_REG_CX:
+    case X86_REG_ECX:
+    case X86_REG_RCX: return kRcx;
+    case X86_REG_DL:
+    case X86_REG_DH:
+    case X86_REG_DX:
+    case X86_REG_EDX:
+    case X86_REG_RDX: return kRdx;
+    case X86_REG_BL:
+    case X86_REG_BH:
+    case X86_REG_BX:
+    case X86_REG_EBX:
+    case X86_REG_RBX: return kRbx;
+    case X86_REG_SPL:
+    case X86_REG_SP:
+    case X86_REG_ESP:
+    case X86_REG_RSP: return kRsp;
+    case X86_REG_BPL:
+    case X86_REG_BP:
+    case X86_REG_EBP:
+    case X86_REG_RBP: return kRbp;
+    case X86_REG_SIL:
+    case X86_REG_SI:
+    case X86_REG_ESI:
+    case X86_REG_RSI: return kRsi;
+    case X86_REG_DIL:
+    case X86_REG_DI:
+    case X86_REG_EDI:
+    case X86_REG_RDI: return kRdi;
+    case X86_REG_RIP:
+    case X86_REG_EIP:
+    case X86_REG_IP: return kRip;
+    case X86_REG_RIZ:
+    case X86_REG_EIZ:
+    case X86_REG_INVALID: return kNoRegister;
     default: break;
   }
   if (r >= X86_REG_R8 && r <= X86_REG_R15) return static_cast<Register>(kR8 + (r - X86_REG_R8));
@@ -261,12 +319,23 @@ Register register_of(x86_reg r) {
 // Is a write to this part of a general register one to all of it?
 bool is_whole(x86_reg r) {
   switch (r) {
-    case X86_REG_EAX: case X86_REG_ECX: case X86_REG_EDX: case X86_REG_EBX: case X86_REG_ESP: case X86_REG_EBP:
-    case X86_REG_ESI: case X86_REG_EDI: case X86_REG_RAX: case X86_REG_RCX: case X86_REG_RDX: case X86_REG_RBX:
-    case X86_REG_RSP: case X86_REG_RBP: case X86_REG_RSI: case X86_REG_RDI:
-      return true;
-    default:
-      return (r >= X86_REG_R8 && r <= X86_REG_R15) || (r >= X86_REG_R8D && r <= X86_REG_R15D);
+    case X86_REG_EAX:
+    case X86_REG_ECX:
+    case X86_REG_EDX:
+    case X86_REG_EBX:
+    case X86_REG_ESP:
+    case X86_REG_EBP:
+    case X86_REG_ESI:
+    case X86_REG_EDI:
+    case X86_REG_RAX:
+    case X86_REG_RCX:
+    case X86_REG_RDX:
+    case X86_REG_RBX:
+    case X86_REG_RSP:
+    case X86_REG_RBP:
+    case X86_REG_RSI:
+    case X86_REG_RDI: return true;
+    default: return (r >= X86_REG_R8 && r <= X86_REG_R15) || (r >= X86_REG_R8D && r <= X86_REG_R15D);
   }
 }
 
@@ -277,15 +346,19 @@ struct FlagBits {
 };
 
 constexpr FlagBits kCapstoneFlags[] = {
-    {kCarry, X86_EFLAGS_MODIFY_CF | X86_EFLAGS_RESET_CF | X86_EFLAGS_SET_CF | X86_EFLAGS_UNDEFINED_CF, X86_EFLAGS_TEST_CF},
-    {kParity, X86_EFLAGS_MODIFY_PF | X86_EFLAGS_RESET_PF | X86_EFLAGS_SET_PF | X86_EFLAGS_UNDEFINED_PF, X86_EFLAGS_TEST_PF},
-    {kAdjust, X86_EFLAGS_MODIFY_AF | X86_EFLAGS_RESET_AF | X86_EFLAGS_SET_AF | X86_EFLAGS_UNDEFINED_AF, X86_EFLAGS_TEST_AF},
-    {kZero, X86_EFLAGS_MODIFY_ZF | X86_EFLAGS_RESET_ZF | X86_EFLAGS_SET_ZF | X86_EFLAGS_UNDEFINED_ZF, X86_EFLAGS_TEST_ZF},
-    {kSign, X86_EFLAGS_MODIFY_SF | X86_EFLAGS_RESET_SF | X86_EFLAGS_SET_SF | X86_EFLAGS_UNDEFINED_SF, X86_EFLAGS_TEST_SF},
+    {kCarry, X86_EFLAGS_MODIFY_CF | X86_EFLAGS_RESET_CF | X86_EFLAGS_SET_CF | X86_EFLAGS_UNDEFINED_CF,
+     X86_EFLAGS_TEST_CF},
+    {kParity, X86_EFLAGS_MODIFY_PF | X86_EFLAGS_RESET_PF | X86_EFLAGS_SET_PF | X86_EFLAGS_UNDEFINED_PF,
+     X86_EFLAGS_TEST_PF},
+    {kAdjust, X86_EFLAGS_MODIFY_AF | X86_EFLAGS_RESET_AF | X86_EFLAGS_SET_AF | X86_EFLAGS_UNDEFINED_AF,
+     X86_EFLAGS_TEST_AF},
+    {kZero, X86_EFLAGS_MODIFY_ZF | X86_EFLAGS_RESET_ZF | X86_EFLAGS_SET_ZF | X86_EFLAGS_UNDEFINED_ZF,
+     X86_EFLAGS_TEST_ZF},
+    {kSign, X86_EFLAGS_MODIFY_SF | X86_EFLAGS_RESET_SF | X86_EFLAGS_SET_SF | X86_EFLAGS_UNDEFINED_SF,
+     X86_EFLAGS_TEST_SF},
     {kOverflow, X86_EFLAGS_MODIFY_OF | X86_EFLAGS_RESET_OF | X86_EFLAGS_SET_OF | X86_EFLAGS_UNDEFINED_OF,
      X86_EFLAGS_TEST_OF},
-    {kDirection, X86_EFLAGS_MODIFY_DF | X86_EFLAGS_RESET_DF | X86_EFLAGS_SET_DF,
-     X86_EFLAGS_TEST_DF},
+    {kDirection, X86_EFLAGS_MODIFY_DF | X86_EFLAGS_RESET_DF | X86_EFLAGS_SET_DF, X86_EFLAGS_TEST_DF},
 };
 
 class CapstoneView {
@@ -352,15 +425,17 @@ bool same_control_flow(const ZydisView& z, const CapstoneView& c, Flow flow) {
   const cs_x86& detail = c.detail();
   const bool direct = detail.op_count == 1 && detail.operands[0].type == X86_OP_IMM;
   switch (flow) {
-    case Flow::kConditionalJump: case Flow::kCountedJump: case Flow::kJump:
+    case Flow::kConditionalJump:
+    case Flow::kCountedJump:
+    case Flow::kJump:
       return (jumps || flow == Flow::kCountedJump) && direct && direct_target(z) == detail.operands[0].imm;
-    case Flow::kCall:
-      return calls && direct && direct_target(z) == detail.operands[0].imm;
+    case Flow::kCall: return calls && direct && direct_target(z) == detail.operands[0].imm;
     case Flow::kIndirectJump: return jumps && !direct;
     case Flow::kIndirectCall: return calls && !direct;
     case Flow::kReturn: return returns;
     case Flow::kNext: return !jumps && !calls && !returns;
-    case Flow::kTrap: case Flow::kSystemCall: return !jumps && !returns;
+    case Flow::kTrap:
+    case Flow::kSystemCall: return !jumps && !returns;
   }
   return false;
 }
@@ -391,7 +466,8 @@ bool same_memory_operands(const ZydisView& z, const CapstoneView& c, const Layou
   for (std::size_t i = 0; i < ours.size(); ++i) {
     const auto& a = theirs[i]->mem;
     const x86_op_mem& b = ours[i]->mem;
-    const bool moffs = a.base == ZYDIS_REGISTER_NONE && a.index == ZYDIS_REGISTER_NONE && layout.displacement_bytes == 0;
+    const bool moffs =
+        a.base == ZYDIS_REGISTER_NONE && a.index == ZYDIS_REGISTER_NONE && layout.displacement_bytes == 0;
     if (moffs) {
       if (b.base != X86_REG_INVALID || b.index != X86_REG_INVALID) return false;
       continue;
@@ -450,8 +526,8 @@ Form Decoder::Impl::judge(std::span<const std::uint8_t> bytes, const Layout& lay
   form.immediate_bytes = layout.immediate_bytes;
 
   ZydisView z;
-  const bool zydis_knows = ZYAN_SUCCESS(
-      ZydisDecoderDecodeFull(&zydis, bytes.data(), bytes.size(), &z.instruction, z.operands.data()));
+  const bool zydis_knows =
+      ZYAN_SUCCESS(ZydisDecoderDecodeFull(&zydis, bytes.data(), bytes.size(), &z.instruction, z.operands.data()));
   CapstoneView c(capstone);
   const bool capstone_knows = c.decode(bytes);
   if (!zydis_knows) {

@@ -15,7 +15,8 @@ namespace {
 // Reads encoded values from the image; a value past the end is a damaged file.
 class Reader {
  public:
-  Reader(const ElfImage& image, std::uint64_t address) : image_(&image), address_(address), bytes_(image.at(address)) {}
+  Reader(const ElfImage& image, std::uint64_t address)
+      : image_(&image), address_(address), bytes_(image.at(address)) {}
 
   std::uint64_t address() const { return address_; }
 
@@ -57,13 +58,19 @@ class Reader {
     const std::uint64_t here = address_;
     std::uint64_t value = 0;
     switch (encoding & 0x0f) {
-      case DW_EH_PE_absptr: case DW_EH_PE_udata8: case DW_EH_PE_sdata8: value = fixed(8); break;
+      case DW_EH_PE_absptr:
+      case DW_EH_PE_udata8:
+      case DW_EH_PE_sdata8: value = fixed(8); break;
       case DW_EH_PE_uleb128: value = uleb(); break;
       case DW_EH_PE_sleb128: value = static_cast<std::uint64_t>(sleb()); break;
       case DW_EH_PE_udata2: value = fixed(2); break;
       case DW_EH_PE_udata4: value = fixed(4); break;
-      case DW_EH_PE_sdata2: value = static_cast<std::uint64_t>(std::int64_t{static_cast<std::int16_t>(fixed(2))}); break;
-      case DW_EH_PE_sdata4: value = static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(fixed(4))}); break;
+      case DW_EH_PE_sdata2:
+        value = static_cast<std::uint64_t>(std::int64_t{static_cast<std::int16_t>(fixed(2))});
+        break;
+      case DW_EH_PE_sdata4:
+        value = static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(fixed(4))});
+        break;
       default: damaged();
     }
     return value != 0 && (encoding & 0x70) == DW_EH_PE_pcrel ? value + here : value;
@@ -165,7 +172,8 @@ std::vector<FrameRange> read_frame_ranges(const ElfImage& image) {
     if (cie->has_augmentation_size && fde.uleb() != 0 && cie->lsda_encoding != DW_EH_PE_omit) {
       range.lsda = fde.encoded(cie->lsda_encoding);
     }
-    if (range.begin < range.end && image.is_code(range.begin) && image.is_code(range.end - 1)) ranges.push_back(range);
+    if (range.begin < range.end && image.is_code(range.begin) && image.is_code(range.end - 1))
+      ranges.push_back(range);
   }
   std::ranges::stable_sort(ranges, {}, &FrameRange::begin);
   std::vector<FrameRange> disjoint;

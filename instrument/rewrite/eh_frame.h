@@ -16,8 +16,8 @@ namespace penumbra::rewrite {
 struct FrameRange {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
-  std::uint64_t lsda = 0;         // address of its exception table, 0 without
-  bool is_signal_frame = false;   // augmentation 'S': unwinders match its bytes (process ruling 4)
+  std::uint64_t lsda = 0;        // address of its exception table, 0 without
+  bool is_signal_frame = false;  // augmentation 'S': unwinders match its bytes (process ruling 4)
 };
 
 // Sorted, disjoint. Where two overlap the earlier one is cut; of two that begin together the first stays.

@@ -45,14 +45,18 @@ ElfImage::ElfImage(const std::string& path) : path_(path) {
   std::ranges::sort(undefined_);
 }
 
-ElfImage::~ElfImage() { munmap(const_cast<std::uint8_t*>(file_.data()), file_.size()); }
+ElfImage::~ElfImage() {
+  munmap(const_cast<std::uint8_t*>(file_.data()), file_.size());
+}
 
 void ElfImage::fail(const std::string& what, std::uint64_t offset) const {
   throw ImageError(fmt::format("{}: {} (at offset {:#x})", path_, what, offset));
 }
 
-std::span<const std::uint8_t> ElfImage::file_range(std::uint64_t offset, std::uint64_t bytes, const char* what) const {
-  if (offset > file_.size() || bytes > file_.size() - offset) fail(fmt::format("{} lies outside the file", what), offset);
+std::span<const std::uint8_t> ElfImage::file_range(std::uint64_t offset, std::uint64_t bytes,
+                                                   const char* what) const {
+  if (offset > file_.size() || bytes > file_.size() - offset)
+    fail(fmt::format("{} lies outside the file", what), offset);
   return file_.subspan(offset, bytes);
 }
 
@@ -60,7 +64,8 @@ template <class T>
 std::span<const T> ElfImage::table(std::uint64_t offset, std::uint64_t count, const char* what) const {
   if (count > file_.size() / sizeof(T)) fail(fmt::format("{} is larger than the file", what), offset);
   const auto bytes = file_range(offset, count * sizeof(T), what);
-  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(T) != 0) fail(fmt::format("{} is misaligned", what), offset);
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(T) != 0)
+    fail(fmt::format("{} is misaligned", what), offset);
   return {reinterpret_cast<const T*>(bytes.data()), count};
 }
 
@@ -133,7 +138,8 @@ std::optional<std::uint64_t> ElfImage::word(std::uint64_t address, unsigned byte
 
 std::optional<std::uint64_t> ElfImage::pointer(std::uint64_t address) const {
   // RELA keeps the value beside the place; what stands in the place means nothing.
-  const auto known = std::ranges::lower_bound(relative_, address, {}, &std::pair<std::uint64_t, std::uint64_t>::first);
+  const auto known =
+      std::ranges::lower_bound(relative_, address, {}, &std::pair<std::uint64_t, std::uint64_t>::first);
   if (known != relative_.end() && known->first == address) return known->second;
   return word(address, 8);
 }
@@ -185,14 +191,16 @@ void ElfImage::read_dynamic() {
     switch (d.d_tag) {
       case DT_RELA: rela = d.d_un.d_ptr; break;
       case DT_RELASZ: rela_bytes = d.d_un.d_val; break;
-      case DT_INIT: case DT_FINI: named_pointers_.push_back(d.d_un.d_ptr); break;
+      case DT_INIT:
+      case DT_FINI: named_pointers_.push_back(d.d_un.d_ptr); break;
       case DT_TEXTREL: has_text_relocations_ = true; break;
       case DT_FLAGS: has_text_relocations_ |= (d.d_un.d_val & DF_TEXTREL) != 0; break;
       default: break;
     }
   }
   const auto relocations = at(rela);
-  for (std::size_t i = 0; rela != 0 && i + sizeof(Elf64_Rela) <= std::min<std::uint64_t>(relocations.size(), rela_bytes);
+  for (std::size_t i = 0;
+       rela != 0 && i + sizeof(Elf64_Rela) <= std::min<std::uint64_t>(relocations.size(), rela_bytes);
        i += sizeof(Elf64_Rela)) {
     Elf64_Rela r;
     std::memcpy(&r, relocations.data() + i, sizeof r);

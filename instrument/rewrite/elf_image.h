@@ -101,7 +101,7 @@ class ElfImage {
   std::vector<Symbol> symbols_;
   std::vector<std::string_view> undefined_;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> relative_;  // place, addend: sorted by place
-  std::vector<std::uint64_t> named_pointers_;                       // DT_INIT, DT_FINI, IRELATIVE resolvers
+  std::vector<std::uint64_t> named_pointers_;                      // DT_INIT, DT_FINI, IRELATIVE resolvers
   std::string build_id_;
   std::uint64_t entry_ = 0;
   std::uint64_t dynamic_ = 0;

@@ -19,13 +19,30 @@ namespace penumbra::rewrite {
 using RegSet = std::uint32_t;
 
 enum Register : std::int8_t {
-  kRax, kRcx, kRdx, kRbx, kRsp, kRbp, kRsi, kRdi, kR8, kR9, kR10, kR11, kR12, kR13, kR14, kR15,
+  kRax,
+  kRcx,
+  kRdx,
+  kRbx,
+  kRsp,
+  kRbp,
+  kRsi,
+  kRdi,
+  kR8,
+  kR9,
+  kR10,
+  kR11,
+  kR12,
+  kR13,
+  kR14,
+  kR15,
   kNoRegister = -1,
   kRip = -2,
   kVector = -3,  // the vector index of a gather or scatter
 };
 
-constexpr RegSet reg(Register r) { return r >= 0 ? RegSet{1} << r : 0; }
+constexpr RegSet reg(Register r) {
+  return r >= 0 ? RegSet{1} << r : 0;
+}
 
 inline constexpr RegSet kCarry = 1u << 16;
 inline constexpr RegSet kParity = 1u << 17;
@@ -79,12 +96,12 @@ struct MemoryOperand {
 // Why a form is not believed; code with such a form stays unrewritten and is counted.
 enum class Doubt : std::uint8_t {
   kNone,
-  kUndecodable,       // no decoder knows it
-  kLength,            // the decoders, or our own reading of the encoding, disagree where it ends
-  kOneDecoderOnly,    // one decoder knows it and no rule says to believe it
-  kControlFlow,       // the decoders disagree where it goes
-  kMemoryOperands,    // the decoders disagree what it touches
-  kUnsupported,       // agreed on, but nothing we relocate: far transfers, xbegin, address-size overrides
+  kUndecodable,     // no decoder knows it
+  kLength,          // the decoders, or our own reading of the encoding, disagree where it ends
+  kOneDecoderOnly,  // one decoder knows it and no rule says to believe it
+  kControlFlow,     // the decoders disagree where it goes
+  kMemoryOperands,  // the decoders disagree what it touches
+  kUnsupported,     // agreed on, but nothing we relocate: far transfers, xbegin, address-size overrides
 };
 
 struct Form {
@@ -93,20 +110,20 @@ struct Form {
   Doubt doubt = Doubt::kUndecodable;
   std::uint8_t displacement_offset = 0;  // from the instruction's begin; 0 when there is none
   std::uint8_t displacement_bytes = 0;
-  std::uint8_t displacement_scale = 1;   // EVEX disp8*N
+  std::uint8_t displacement_scale = 1;  // EVEX disp8*N
   std::uint8_t immediate_offset = 0;
   std::uint8_t immediate_bytes = 0;
-  std::uint8_t condition = 0;       // of a conditional jump: the low four bits of its opcode
-  std::uint8_t operand_count = 0;   // memory operands that touch memory
+  std::uint8_t condition = 0;      // of a conditional jump: the low four bits of its opcode
+  std::uint8_t operand_count = 0;  // memory operands that touch memory
   bool is_rip_relative = false;
   bool has_rep = false;
   bool is_nop = false;
-  bool is_wide_address = false;     // lea of a rip-relative address: a candidate for a jump table
+  bool is_wide_address = false;       // lea of a rip-relative address: a candidate for a jump table
   bool kills_need_immediate = false;  // a shift by an immediate: flags are written unless the count is 0
-  std::uint16_t mnemonic = 0;       // Zydis's number
-  RegSet reads = 0;    // what either decoder says is read
-  RegSet kills = 0;    // what both say is overwritten whole, whatever happens
-  RegSet touches = 0;  // what either says may change
+  std::uint16_t mnemonic = 0;         // Zydis's number
+  RegSet reads = 0;                   // what either decoder says is read
+  RegSet kills = 0;                   // what both say is overwritten whole, whatever happens
+  RegSet touches = 0;                 // what either says may change
   std::array<MemoryOperand, 2> operands;
 };
 

@@ -130,7 +130,8 @@ const OpcodeMap& secondary_map() {
 // Reads bytes and remembers whether they ran out.
 class Cursor {
  public:
-  explicit Cursor(std::span<const std::uint8_t> bytes) : bytes_(bytes.first(std::min(bytes.size(), kMaxInstructionBytes))) {}
+  explicit Cursor(std::span<const std::uint8_t> bytes)
+      : bytes_(bytes.first(std::min(bytes.size(), kMaxInstructionBytes))) {}
 
   std::uint8_t peek() const { return at_ < bytes_.size() ? bytes_[at_] : 0; }
 
@@ -156,10 +157,18 @@ class Cursor {
 
 bool is_legacy_prefix(std::uint8_t byte) {
   switch (byte) {
-    case 0x26: case 0x2e: case 0x36: case 0x3e: case 0x64: case 0x65: case 0x66: case 0x67: case 0xf0: case 0xf2: case 0xf3:
-      return true;
-    default:
-      return false;
+    case 0x26:
+    case 0x2e:
+    case 0x36:
+    case 0x3e:
+    case 0x64:
+    case 0x65:
+    case 0x66:
+    case 0x67:
+    case 0xf0:
+    case 0xf2:
+    case 0xf3: return true;
+    default: return false;
   }
 }
 

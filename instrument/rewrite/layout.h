@@ -21,11 +21,11 @@ struct Layout {
   std::uint8_t length = 0;
   std::uint8_t displacement_offset = 0;  // 0 when there is none
   std::uint8_t displacement_bytes = 0;
-  std::uint8_t immediate_offset = 0;     // 0 when there is none; two immediates (enter) count as one
+  std::uint8_t immediate_offset = 0;  // 0 when there is none; two immediates (enter) count as one
   std::uint8_t immediate_bytes = 0;
-  bool is_vex = false;   // VEX or EVEX encoded
+  bool is_vex = false;  // VEX or EVEX encoded
   bool is_evex = false;
-  bool has_address_override = false;     // prefix 67: 32-bit addressing
+  bool has_address_override = false;  // prefix 67: 32-bit addressing
 };
 
 // Nothing where the bytes end too early, are no instruction of 64-bit mode in the maps known here (3DNow! and XOP

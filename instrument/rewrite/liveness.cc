@@ -38,7 +38,9 @@ class Lists {
   std::vector<std::uint32_t> values_;
 };
 
-bool is_call(Flow flow) { return flow == Flow::kCall || flow == Flow::kIndirectCall; }
+bool is_call(Flow flow) {
+  return flow == Flow::kCall || flow == Flow::kIndirectCall;
+}
 
 // Numbers waiting to be looked at again, each at most once, last in first out.
 class Worklist {
@@ -109,7 +111,8 @@ void Liveness::find_changes() {
     if (function.block_count == 0) changes_[number] = kAbiChanges;
     for (std::uint32_t b = function.first_block; b < function.first_block + function.block_count; ++b) {
       const Block& block = program_.blocks()[b];
-      for (std::uint32_t i = block.first; i < block.first + block.count; ++i) changes_[number] |= program_.form(i).touches;
+      for (std::uint32_t i = block.first; i < block.first + block.count; ++i)
+        changes_[number] |= program_.form(i).touches;
       if (is_call(program_.form(last(block)).flow)) {
         const std::uint32_t callee = callee_of(block);
         if (callee == kNone) {
@@ -147,7 +150,8 @@ RegSet Liveness::before_call(std::uint32_t number, RegSet after) const {
   const std::uint32_t callee = callee_of(block);
   const RegSet pads = at_pads_[block.function];
   if (callee == kNone) return kAbiCall | (after & ~kAbiChanges) | pads;
-  return live_in_[program_.functions()[callee].first_block] | (after & ~changes_[callee]) | kCalleeSaved | kDirection | pads;
+  return live_in_[program_.functions()[callee].first_block] | (after & ~changes_[callee]) | kCalleeSaved |
+         kDirection | pads;
 }
 
 RegSet Liveness::behind(std::uint32_t number) const {
@@ -155,9 +159,11 @@ RegSet Liveness::behind(std::uint32_t number) const {
   RegSet live = block.leaves_to_unknown ? kEverything : 0;
   for (const std::uint32_t to : program_.successors(block)) live |= live_in_[to];
   switch (program_.form(last(block)).flow) {
-    case Flow::kCall: case Flow::kIndirectCall: return before_call(number, live);
+    case Flow::kCall:
+    case Flow::kIndirectCall: return before_call(number, live);
     case Flow::kReturn: return at_return_[block.function];
-    case Flow::kTrap: case Flow::kSystemCall: return kEverything;
+    case Flow::kTrap:
+    case Flow::kSystemCall: return kEverything;
     default: return live;
   }
 }
@@ -168,17 +174,18 @@ void Liveness::solve() {
   live_in_.assign(blocks.size(), 0);
   at_pads_.assign(functions.size(), 0);
   at_return_.assign(functions.size(), 0);
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> into;     // to block, from block
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> callers;  // callee, calling block
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> returns;  // function, returning block
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> into;      // to block, from block
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> callers;   // callee, calling block
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> returns;   // function, returning block
   std::vector<std::pair<std::uint32_t, std::uint32_t>> hands_on;  // function, function it jumps into
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> calls;    // function, calling block
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> calls;     // function, calling block
   for (std::uint32_t b = 0; b < blocks.size(); ++b) {
     const Block& block = blocks[b];
     const Flow flow = program_.form(last(block)).flow;
     for (const std::uint32_t to : program_.successors(block)) {
       into.emplace_back(to, b);
-      if (blocks[to].function != block.function && !is_call(flow)) hands_on.emplace_back(block.function, blocks[to].function);
+      if (blocks[to].function != block.function && !is_call(flow))
+        hands_on.emplace_back(block.function, blocks[to].function);
     }
     if (flow == Flow::kReturn) returns.emplace_back(block.function, b);
     if (!is_call(flow)) continue;

@@ -52,10 +52,10 @@ class Liveness {
   RegSet evaluate(std::uint32_t block) const { return reads_[block] | (behind(block) & ~kills_[block]); }
 
   const Program& program_;
-  std::vector<RegSet> reads_;    // by block: needed from outside
-  std::vector<RegSet> kills_;    // by block: overwritten before any need
-  std::vector<RegSet> live_in_;  // by block
-  std::vector<RegSet> changes_;  // by function: what a call of it may change
+  std::vector<RegSet> reads_;      // by block: needed from outside
+  std::vector<RegSet> kills_;      // by block: overwritten before any need
+  std::vector<RegSet> live_in_;    // by block
+  std::vector<RegSet> changes_;    // by function: what a call of it may change
   std::vector<RegSet> at_return_;  // by function
   std::vector<RegSet> at_pads_;    // by function: what its landing pads need
 };

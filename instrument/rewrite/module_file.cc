@@ -21,7 +21,9 @@ ModuleTable append_table(std::vector<std::uint8_t>& file, const std::vector<Reco
   return table;
 }
 
-[[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
+[[noreturn]] void fail(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
 
 }  // namespace
 
@@ -35,8 +37,8 @@ std::uint64_t checksum_of(const std::vector<std::uint8_t>& file) {
   return sum;
 }
 
-std::vector<std::uint8_t> module_bytes(const RewrittenModule& module, const Program& program, const std::string& identity,
-                                       std::uint64_t options) {
+std::vector<std::uint8_t> module_bytes(const RewrittenModule& module, const Program& program,
+                                       const std::string& identity, std::uint64_t options) {
   ModuleHeader header{};
   std::memcpy(header.magic, kModuleMagic, sizeof header.magic);
   header.version = kModuleVersion;

@@ -15,8 +15,8 @@
 namespace penumbra::rewrite {
 
 // The bytes of the module file. `identity` is what the cache knows the module by; `options` are ModuleOption bits.
-std::vector<std::uint8_t> module_bytes(const RewrittenModule& module, const Program& program, const std::string& identity,
-                                       std::uint64_t options);
+std::vector<std::uint8_t> module_bytes(const RewrittenModule& module, const Program& program,
+                                       const std::string& identity, std::uint64_t options);
 
 // Throws std::system_error when the file cannot be written; nothing is left behind then.
 void write_whole_file(const std::string& path, const std::vector<std::uint8_t>& bytes);

@@ -16,7 +16,9 @@ constexpr unsigned kMaxPadding = 15;
 // Instructions looked at before an indirect jump for the load of its table.
 constexpr std::uint32_t kMaxTableDistance = 24;
 
-bool ends_block(Flow flow) { return flow != Flow::kNext && flow != Flow::kSystemCall; }
+bool ends_block(Flow flow) {
+  return flow != Flow::kNext && flow != Flow::kSystemCall;
+}
 
 bool is_direct_jump(Flow flow) {
   return flow == Flow::kConditionalJump || flow == Flow::kCountedJump || flow == Flow::kJump;
@@ -24,7 +26,10 @@ bool is_direct_jump(Flow flow) {
 
 bool falls_through(Flow flow) {
   switch (flow) {
-    case Flow::kJump: case Flow::kIndirectJump: case Flow::kReturn: case Flow::kTrap: return false;
+    case Flow::kJump:
+    case Flow::kIndirectJump:
+    case Flow::kReturn:
+    case Flow::kTrap: return false;
     default: return true;
   }
 }
@@ -72,7 +77,8 @@ Program::Program(const ElfImage& image, Decoder& decoder) : image_(image), decod
     // More than one executable segment is rare enough for a copy.
     joined_text_.resize(last->address + last->bytes.size() - text_begin_);
     for (const Segment& s : segments) {
-      if (s.is_executable) std::ranges::copy(s.bytes, joined_text_.begin() + static_cast<std::ptrdiff_t>(s.address - text_begin_));
+      if (s.is_executable)
+        std::ranges::copy(s.bytes, joined_text_.begin() + static_cast<std::ptrdiff_t>(s.address - text_begin_));
     }
     text_ = joined_text_;
   }
@@ -129,7 +135,8 @@ std::uint32_t Program::instruction_at(std::uint64_t address) const {
 }
 
 std::uint32_t Program::function_at(std::uint64_t address) const {
-  const auto after = std::ranges::upper_bound(functions_, address, {}, [](const Function& f) { return f.range.begin; });
+  const auto after =
+      std::ranges::upper_bound(functions_, address, {}, [](const Function& f) { return f.range.begin; });
   if (after == functions_.begin()) return kNone;
   const auto holder = after - 1;
   return address < holder->range.end ? static_cast<std::uint32_t>(holder - functions_.begin()) : kNone;
@@ -310,8 +317,9 @@ bool Program::read_table(const Function& function, JumpTable& table) {
     const std::optional<std::uint64_t> raw = table.entry_bytes == 8 ? image_.pointer(place) : image_.word(place, 4);
     if (!raw) break;
     const std::uint64_t target =
-        table.entry_bytes == 8 ? *raw
-                               : table.base + static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(*raw)});
+        table.entry_bytes == 8
+            ? *raw
+            : table.base + static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(*raw)});
     if (instruction_at(target) == kNone) break;
     // A table of function pointers is no switch: the first target lies in the function itself.
     if (n == 0 && (target < function.range.begin || target >= function.range.end)) break;

@@ -28,12 +28,12 @@ namespace penumbra::rewrite {
 // Why control may come to a block from where no edge shows it. Bits.
 enum Entry : std::uint8_t {
   kNoEntry = 0,
-  kEntryFunction = 1,   // the begin of a function that something names
-  kEntryReturn = 2,     // behind a call
+  kEntryFunction = 1,  // the begin of a function that something names
+  kEntryReturn = 2,    // behind a call
   kEntryLandingPad = 4,
-  kEntryPointer = 8,    // named by data, by a symbol, or by an address computation in code
-  kEntryTable = 16,     // target of a jump table
-  kEntryJump = 32,      // target of a direct jump or call from another function
+  kEntryPointer = 8,  // named by data, by a symbol, or by an address computation in code
+  kEntryTable = 16,   // target of a jump table
+  kEntryJump = 32,    // target of a direct jump or call from another function
 };
 
 inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
@@ -55,19 +55,19 @@ struct Function {
   std::uint32_t count = 0;
   std::uint32_t first_block = 0;
   std::uint32_t block_count = 0;
-  std::uint8_t padding = 0;         // bytes of no-operations behind it, up to the next function
-  Doubt doubt = Doubt::kNone;       // of the first instruction that is not believed
+  std::uint8_t padding = 0;          // bytes of no-operations behind it, up to the next function
+  Doubt doubt = Doubt::kNone;        // of the first instruction that is not believed
   bool has_unknown_callers = false;  // something other than a direct call or jump seen here names its begin
   bool has_unresolved_jump = false;  // an indirect jump of which no table was found: patches are restricted
 };
 
 // A table of jump targets. Targets are what the table's entries name; for a table of offsets they are relative to `base`.
 struct JumpTable {
-  std::uint32_t jump = 0;       // instruction that jumps
-  std::uint32_t load = 0;       // instruction that reads the table; the jump itself when it jumps through memory
-  std::uint64_t table = 0;      // address of entry 0
-  std::uint64_t base = 0;       // what offsets are added to
-  std::uint8_t entry_bytes = 8;  // 8: addresses, 4: signed offsets
+  std::uint32_t jump = 0;          // instruction that jumps
+  std::uint32_t load = 0;          // instruction that reads the table; the jump itself when it jumps through memory
+  std::uint64_t table = 0;         // address of entry 0
+  std::uint64_t base = 0;          // what offsets are added to
+  std::uint8_t entry_bytes = 8;    // 8: addresses, 4: signed offsets
   std::uint32_t first_target = 0;  // into Program::table_targets
   std::uint32_t target_count = 0;
 };
@@ -126,9 +126,9 @@ class Program {
   std::vector<std::uint8_t> joined_text_;
   std::uint64_t text_begin_ = 0;
   std::vector<Instruction> instructions_;
-  std::vector<std::uint32_t> number_at_;    // by text offset: instruction + 1, 0 where none begins
-  std::vector<std::uint8_t> entry_at_;      // by instruction: Entry bits
-  std::vector<std::uint64_t> named_data_;   // addresses of data that code names: where one table must end
+  std::vector<std::uint32_t> number_at_;   // by text offset: instruction + 1, 0 where none begins
+  std::vector<std::uint8_t> entry_at_;     // by instruction: Entry bits
+  std::vector<std::uint64_t> named_data_;  // addresses of data that code names: where one table must end
   std::vector<std::pair<std::uint64_t, std::uint32_t>> pads_;  // landing pad, function of its table: sorted
   std::vector<Function> functions_;
   std::vector<Block> blocks_;

@@ -16,9 +16,10 @@ constexpr std::uint32_t kFunctionAlignment = 16;
 
 // Process ruling 4: left alone by name, whatever is known about them. (__restore_rt is a signal frame by its FDE.)
 constexpr std::string_view kExcludedNames[] = {
-    "vfork", "__vfork", "clone", "__clone", "__clone3", "clone3", "getcontext", "setcontext", "swapcontext", "makecontext",
-    "__start_context", "setjmp", "_setjmp", "__sigsetjmp", "longjmp", "_longjmp", "siglongjmp", "__longjmp_chk",
-    "__libc_longjmp", "__libc_siglongjmp", "____longjmp_chk", "__longjmp", "_start",
+    "vfork",          "__vfork",           "clone",           "__clone",     "__clone3",        "clone3",
+    "getcontext",     "setcontext",        "swapcontext",     "makecontext", "__start_context", "setjmp",
+    "_setjmp",        "__sigsetjmp",       "longjmp",         "_longjmp",    "siglongjmp",      "__longjmp_chk",
+    "__libc_longjmp", "__libc_siglongjmp", "____longjmp_chk", "__longjmp",   "_start",
 };
 
 // States of a byte while patches are placed.
@@ -121,13 +122,14 @@ void Relocator::copy_tables(const Function& function) {
   auto table = std::ranges::lower_bound(all, function.first, {}, &JumpTable::jump);
   for (; table != all.end() && table->jump < function.first + function.count; ++table) {
     std::uint32_t copy = 0;
-    while (copy < tables_.size() && !(tables_[copy].table == table->table && tables_[copy].entry_bytes == table->entry_bytes)) {
+    while (copy < tables_.size() &&
+           !(tables_[copy].table == table->table && tables_[copy].entry_bytes == table->entry_bytes)) {
       ++copy;
     }
     if (copy == tables_.size()) {
       writer_.align(8);
-      tables_.push_back({table->table, table->entry_bytes, writer_.position(),
-                         static_cast<std::uint32_t>(table - all.begin())});
+      tables_.push_back(
+          {table->table, table->entry_bytes, writer_.position(), static_cast<std::uint32_t>(table - all.begin())});
       for (std::uint32_t n = 0; n < table->target_count * table->entry_bytes; ++n) writer_.put_byte(0);
       ++module_.stats.tables;
     }
@@ -306,7 +308,8 @@ void Relocator::emit_thunk(const PendingThunk& thunk, bool may_use_red_zone) {
     state.stack_bytes += kRedZone;
     mark(check.at, state);
   }
-  const unsigned slot = check_slot(static_cast<unsigned>(check.scratch), static_cast<unsigned>(check.high - check.low));
+  const unsigned slot =
+      check_slot(static_cast<unsigned>(check.scratch), static_cast<unsigned>(check.high - check.low));
   links_.push_back({writer_.put_call_through(), 0, slot, Link::kSlot});
   add_check_record(check, thunk.first_access);
   if (step) {
@@ -349,12 +352,9 @@ void Relocator::emit_instruction(const Function& function, std::uint32_t i) {
   const auto bytes = program_.bytes(i);
   const auto target = [&] { return branch_target(form, bytes, program_.address(i)); };
   switch (form.flow) {
-    case Flow::kCall: case Flow::kIndirectCall:
-      links_.push_back({writer_.put_jump(), 0, program_.address(i), Link::kOriginal});
-      return;
-    case Flow::kJump:
-      links_.push_back({writer_.put_jump(), 0, target(), Link::kCode});
-      return;
+    case Flow::kCall:
+    case Flow::kIndirectCall: links_.push_back({writer_.put_jump(), 0, program_.address(i), Link::kOriginal}); return;
+    case Flow::kJump: links_.push_back({writer_.put_jump(), 0, target(), Link::kCode}); return;
     case Flow::kConditionalJump: {
       // A loop's jump back is short where it can be.
       const std::uint32_t to = program_.instruction_at(target());
@@ -378,8 +378,7 @@ void Relocator::emit_instruction(const Function& function, std::uint32_t i) {
       links_.push_back({writer_.put_jump(), 0, target(), Link::kCode});
       return;
     }
-    default:
-      copy_instruction(i);
+    default: copy_instruction(i);
   }
 }
 
@@ -420,7 +419,7 @@ void Relocator::place_patches(const Function& function, const std::vector<bool>&
   struct EntryPoint {
     std::uint32_t at = 0;  // from the function's begin
     std::uint32_t instruction = 0;
-    bool native = false;   // stays as it is, or has to
+    bool native = false;  // stays as it is, or has to
     bool failed = false;
   };
   std::vector<EntryPoint> entries;
@@ -448,7 +447,9 @@ void Relocator::place_patches(const Function& function, const std::vector<bool>&
     }
     return false;
   };
-  const auto take = [&](std::uint32_t from, std::uint32_t count) { std::fill_n(use.begin() + from, count, ByteUse::kPatch); };
+  const auto take = [&](std::uint32_t from, std::uint32_t count) {
+    std::fill_n(use.begin() + from, count, ByteUse::kPatch);
+  };
   for (bool settled = false; !settled;) {
     settled = true;
     patches.clear();
@@ -463,7 +464,8 @@ void Relocator::place_patches(const Function& function, const std::vector<bool>&
     for (std::uint32_t i = function.first; i < function.first + function.count; ++i) {
       const Form& form = program_.form(i);
       if (form.flow != Flow::kCall && form.flow != Flow::kIndirectCall) continue;
-      std::fill_n(use.begin() + static_cast<std::ptrdiff_t>(program_.address(i) - begin), form.length, ByteUse::kNative);
+      std::fill_n(use.begin() + static_cast<std::ptrdiff_t>(program_.address(i) - begin), form.length,
+                  ByteUse::kNative);
     }
     for (const EntryPoint& entry : entries) {
       if (entry.native) waits.push_back(entry.instruction);
@@ -475,14 +477,19 @@ void Relocator::place_patches(const Function& function, const std::vector<bool>&
              !stops[i - function.first]) {
         seen[i - function.first] = true;
         const Form& form = program_.form(i);
-        std::fill_n(use.begin() + static_cast<std::ptrdiff_t>(program_.address(i) - begin), form.length, ByteUse::kNative);
+        std::fill_n(use.begin() + static_cast<std::ptrdiff_t>(program_.address(i) - begin), form.length,
+                    ByteUse::kNative);
         switch (form.flow) {
-          case Flow::kConditionalJump: case Flow::kCountedJump:
+          case Flow::kConditionalJump:
+          case Flow::kCountedJump:
             waits.push_back(program_.instruction_at(branch_target(form, program_.bytes(i), program_.address(i))));
             ++i;
             break;
-          case Flow::kJump: i = program_.instruction_at(branch_target(form, program_.bytes(i), program_.address(i))); break;
-          case Flow::kNext: case Flow::kSystemCall: ++i; break;
+          case Flow::kJump:
+            i = program_.instruction_at(branch_target(form, program_.bytes(i), program_.address(i)));
+            break;
+          case Flow::kNext:
+          case Flow::kSystemCall: ++i; break;
           default: i = kNone;
         }
       }
@@ -539,13 +546,15 @@ void Relocator::resolve_links() {
   // Below the module, at a distance that differs from module to module: libraries lie side by side.
   constexpr std::uint64_t kMegabyte = 1u << 20;
   std::uint64_t spread = 0;
-  for (const char c : program_.image().build_id()) spread = module_checksum_step(spread, static_cast<std::uint8_t>(c));
+  for (const char c : program_.image().build_id())
+    spread = module_checksum_step(spread, static_cast<std::uint8_t>(c));
   const std::uint64_t gap = (64 + spread % 960) * kMegabyte;
   if (program_.image().is_position_independent()) {
     module_.area_address = -static_cast<std::int64_t>(round_up(area_bytes, kMegabyte) + gap);
   } else {
     // Below the shadow, which begins at 0x7fff8000 and ends the lowest two gigabytes.
-    module_.area_address = static_cast<std::int64_t>(round_down(shadow::kShadowOffset - area_bytes - gap / 4, kMegabyte));
+    module_.area_address =
+        static_cast<std::int64_t>(round_down(shadow::kShadowOffset - area_bytes - gap / 4, kMegabyte));
   }
   const auto area = static_cast<std::uint64_t>(module_.area_address);
   const auto set = [&](std::uint32_t at, std::uint64_t value) {
@@ -568,13 +577,15 @@ void Relocator::resolve_links() {
   }
   for (const TableOperand& operand : table_operands_) {
     const TableCopy& copy = tables_[operand.copy];
-    set(operand.operand, static_cast<std::uint64_t>(std::int64_t{operand.displacement}) + area + copy.at - copy.table);
+    set(operand.operand,
+        static_cast<std::uint64_t>(std::int64_t{operand.displacement}) + area + copy.at - copy.table);
     module_.table_operands.push_back(operand.operand);
   }
   for (const TableCopy& copy : tables_) {
     const JumpTable& table = program_.tables()[copy.number];
     const auto targets = program_.targets(table);
-    module_.table_copies.push_back({copy.at, static_cast<std::uint32_t>(targets.size()), table.base, table.entry_bytes, 0});
+    module_.table_copies.push_back(
+        {copy.at, static_cast<std::uint32_t>(targets.size()), table.base, table.entry_bytes, 0});
     for (std::uint32_t n = 0; n < targets.size(); ++n) {
       const std::uint32_t to = program_.instruction_at(targets[n]);
       const std::uint64_t address = placed_[to] != 0 ? area + place_of(to) : targets[n];

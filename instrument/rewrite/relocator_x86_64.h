@@ -32,7 +32,7 @@ namespace penumbra::rewrite {
 
 struct RewriteOptions {
   AccessOptions access;
-  bool checks = true;          // false: relocate only, to find out what moving alone costs
+  bool checks = true;  // false: relocate only, to find out what moving alone costs
   bool relocate_tables = true;
   bool redirect_calls = true;  // let direct calls go to the relocated callee at once
 };
@@ -42,10 +42,10 @@ struct RewriteStats {
   std::uint64_t doubted = 0;
   std::uint64_t excluded = 0;
   std::uint64_t relocated = 0;
-  std::uint64_t entries = 0;         // that need a patch
+  std::uint64_t entries = 0;  // that need a patch
   std::uint64_t jumps_5 = 0;
   std::uint64_t jumps_2 = 0;
-  std::uint64_t unpatched = 0;       // that could not get one
+  std::uint64_t unpatched = 0;  // that could not get one
   std::uint64_t tables = 0;
   std::uint64_t text_bytes = 0;
   std::uint64_t hot_bytes = 0;
@@ -134,7 +134,7 @@ class Relocator {
   std::vector<Link> links_;
   std::vector<TableOperand> table_operands_;
   std::vector<PendingThunk> thunks_;
-  std::vector<TableCopy> tables_;      // in the order of their making
+  std::vector<TableCopy> tables_;                               // in the order of their making
   std::vector<std::pair<std::uint32_t, std::uint32_t>> loads_;  // load instruction, index into tables_: sorted
 };
 

@@ -8,9 +8,13 @@ namespace {
 
 constexpr std::uint8_t kRexW = 0x48;
 
-unsigned high(Register r) { return r >= kR8 ? 1 : 0; }
+unsigned high(Register r) {
+  return r >= kR8 ? 1 : 0;
+}
 
-unsigned low(Register r) { return static_cast<unsigned>(r) & 7; }
+unsigned low(Register r) {
+  return static_cast<unsigned>(r) & 7;
+}
 
 }  // namespace
 
@@ -22,7 +26,9 @@ void Writer::put_32(std::uint32_t value) {
   for (unsigned i = 0; i < 4; ++i) put_byte(static_cast<std::uint8_t>(value >> (8 * i)));
 }
 
-void Writer::set_32(std::uint32_t at, std::uint32_t value) { std::memcpy(code_.data() + at, &value, sizeof value); }
+void Writer::set_32(std::uint32_t at, std::uint32_t value) {
+  std::memcpy(code_.data() + at, &value, sizeof value);
+}
 
 void Writer::put_modrm(unsigned reg, Register base, Register index, std::uint8_t scale, std::int32_t displacement) {
   const unsigned reg_bits = (reg & 7) << 3;

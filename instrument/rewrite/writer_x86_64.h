@@ -33,8 +33,8 @@ class Writer {
   void put_shift_right_3(Register r);
   // cmp byte/word/dword/qword [r + displacement], 0
   void put_compare_zero(Register r, std::int32_t displacement, unsigned bytes);
-  void put_lahf_seto();   // flags into ax
-  void put_sahf();        // flags from ax, overflow included
+  void put_lahf_seto();  // flags into ax
+  void put_sahf();       // flags from ax, overflow included
   void put_pushfq() { put_byte(0x9c); }
   void put_popfq() { put_byte(0x9d); }
   // Over the red zone and back; flags stay.

@@ -54,9 +54,9 @@ struct CodeContext {
 
 // The context of whoever called the function this stands in. Needs a frame pointer in that function, which
 // every in-process translation unit has (-fno-omit-frame-pointer).
-#define PENUMBRA_CALLER()                                                                             \
-  (::penumbra::CodeContext{reinterpret_cast<std::uintptr_t>(__builtin_return_address(0)),             \
-                           reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) + 16,         \
+#define PENUMBRA_CALLER()                                                                     \
+  (::penumbra::CodeContext{reinterpret_cast<std::uintptr_t>(__builtin_return_address(0)),     \
+                           reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) + 16, \
                            *reinterpret_cast<const std::uintptr_t*>(__builtin_frame_address(0))})
 
 }  // namespace penumbra

@@ -18,21 +18,21 @@ namespace penumbra {
 
 }  // namespace penumbra
 
-#define PENUMBRA_CHECK(condition)                                                       \
-  do {                                                                                  \
-    if (__builtin_expect(!(condition), 0)) {                                            \
-      ::penumbra::check_failed(__FILE__, __LINE__, #condition);                         \
-    }                                                                                   \
+#define PENUMBRA_CHECK(condition)                               \
+  do {                                                          \
+    if (__builtin_expect(!(condition), 0)) {                    \
+      ::penumbra::check_failed(__FILE__, __LINE__, #condition); \
+    }                                                           \
   } while (false)
 
-#define PENUMBRA_CHECK_OP(a, op, b)                                                                      \
-  do {                                                                                                   \
-    const auto penumbra_left = (a);                                                                      \
-    const auto penumbra_right = (b);                                                                     \
-    if (__builtin_expect(!(penumbra_left op penumbra_right), 0)) {                                       \
-      ::penumbra::check_op_failed(__FILE__, __LINE__, #a " " #op " " #b, (std::uint64_t)penumbra_left,   \
-                                  (std::uint64_t)penumbra_right);                                        \
-    }                                                                                                    \
+#define PENUMBRA_CHECK_OP(a, op, b)                                                                    \
+  do {                                                                                                 \
+    const auto penumbra_left = (a);                                                                    \
+    const auto penumbra_right = (b);                                                                   \
+    if (__builtin_expect(!(penumbra_left op penumbra_right), 0)) {                                     \
+      ::penumbra::check_op_failed(__FILE__, __LINE__, #a " " #op " " #b, (std::uint64_t)penumbra_left, \
+                                  (std::uint64_t)penumbra_right);                                      \
+    }                                                                                                  \
   } while (false)
 
 // Checked in validating builds only; the operands stay used, so no warning appears when it is off.

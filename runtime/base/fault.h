@@ -15,15 +15,15 @@
 namespace penumbra {
 
 enum class FaultKind : std::uint8_t {
-  kBadAccess,         // [addr, addr+size) holds a byte that may not be touched; bad is the first one
-  kWrappedAccess,     // addr + size wraps around (a negative size)
-  kDoubleFree,        // free of a block that is freed already
-  kInvalidFree,       // free of an address that no block begins at
-  kMismatchedFree,    // new freed with free, malloc with delete, ...; see allocated_by and freed_by
-  kSizeMismatch,      // sized delete with another size or alignment than the block has
-  kCorruptHeader,     // a block's header was overwritten
-  kOverlap,           // memcpy-like call whose ranges overlap: [addr,+size) and [other_addr,+size)
-  kWildAccess,        // a SIGSEGV that no region explains; addr is si_addr
+  kBadAccess,       // [addr, addr+size) holds a byte that may not be touched; bad is the first one
+  kWrappedAccess,   // addr + size wraps around (a negative size)
+  kDoubleFree,      // free of a block that is freed already
+  kInvalidFree,     // free of an address that no block begins at
+  kMismatchedFree,  // new freed with free, malloc with delete, ...; see allocated_by and freed_by
+  kSizeMismatch,    // sized delete with another size or alignment than the block has
+  kCorruptHeader,   // a block's header was overwritten
+  kOverlap,         // memcpy-like call whose ranges overlap: [addr,+size) and [other_addr,+size)
+  kWildAccess,      // a SIGSEGV that no region explains; addr is si_addr
 };
 
 // Who made or ended a block; the words in mismatch reports.

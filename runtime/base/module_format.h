@@ -31,7 +31,9 @@ inline constexpr unsigned kSpecialSlot = kSlotRegisters * kSlotSpans;
 inline constexpr unsigned kSlots = kSpecialSlot + 1;
 inline constexpr std::size_t kSlotBytes = round_up(kSlots * sizeof(std::uint64_t), kPageSize);
 
-constexpr unsigned check_slot(unsigned scratch, unsigned span) { return scratch * kSlotSpans + span - 1; }
+constexpr unsigned check_slot(unsigned scratch, unsigned span) {
+  return scratch * kSlotSpans + span - 1;
+}
 
 struct ModuleTable {
   std::uint64_t offset = 0;  // in the file
@@ -48,17 +50,17 @@ struct ModuleHeader {
   std::uint64_t options;   // what was asked of the rewriter, as bits; see ModuleOption
   std::uint64_t text_begin;
   std::uint64_t text_bytes;
-  std::int64_t area_address;  // may be negative: below the module
-  std::uint64_t code_offset;  // in the file, page aligned
-  std::uint64_t code_bytes;   // a multiple of the page size
-  ModuleTable patches;        // ModulePatch, ascending
-  ModuleTable checks;         // ModuleCheck, ascending by return offset
-  ModuleTable accesses;       // ModuleAccess
-  ModuleTable places;         // ModulePlace, ascending by code offset
-  ModuleTable states;         // ModuleState, ascending by code offset
-  ModuleTable links;          // uint32: code offsets of 32-bit operands relative to rip that name the module
+  std::int64_t area_address;   // may be negative: below the module
+  std::uint64_t code_offset;   // in the file, page aligned
+  std::uint64_t code_bytes;    // a multiple of the page size
+  ModuleTable patches;         // ModulePatch, ascending
+  ModuleTable checks;          // ModuleCheck, ascending by return offset
+  ModuleTable accesses;        // ModuleAccess
+  ModuleTable places;          // ModulePlace, ascending by code offset
+  ModuleTable states;          // ModuleState, ascending by code offset
+  ModuleTable links;           // uint32: code offsets of 32-bit operands relative to rip that name the module
   ModuleTable table_operands;  // uint32: code offsets of 32-bit displacements from a jump table to its copy
-  ModuleTable table_copies;   // ModuleTableCopy
+  ModuleTable table_copies;    // ModuleTableCopy
 };
 
 enum ModuleOption : std::uint64_t {
@@ -78,21 +80,21 @@ struct ModuleCheck {
   std::uint32_t return_offset;  // in the code
   std::uint32_t first_access;
   std::uint16_t access_count;
-  std::int8_t base;             // register numbers, -1 for none
+  std::int8_t base;  // register numbers, -1 for none
   std::int8_t index;
   std::uint8_t scale;
   std::uint8_t scratch;
   std::uint8_t is_special;
-  std::uint8_t operand;         // of the instruction, when special
-  std::int32_t low;             // the span begins here, from base + index * scale
+  std::uint8_t operand;  // of the instruction, when special
+  std::int32_t low;      // the span begins here, from base + index * scale
 };
 
 struct ModuleAccess {
-  std::uint32_t text_offset;    // of the instruction
+  std::uint32_t text_offset;  // of the instruction
   std::int32_t displacement;
   std::uint16_t size;
   std::uint8_t is_write;
-  std::uint8_t shape;           // rewrite::AccessShape
+  std::uint8_t shape;  // rewrite::AccessShape
 };
 
 // From this code offset up to the next record's, the code stands for the instruction at text_offset. An instruction has

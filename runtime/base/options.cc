@@ -104,7 +104,9 @@ const char* expected_value(Piece key) {
   return "";
 }
 
-bool is_separator(char c) { return c == ':' || c == ',' || c == ' ' || c == '\t' || c == '\n'; }
+bool is_separator(char c) {
+  return c == ':' || c == ',' || c == ' ' || c == '\t' || c == '\n';
+}
 
 Piece key_of(Piece piece) {
   std::size_t n = 0;
@@ -118,10 +120,10 @@ OptionError set_option(Options& options, const char* text, std::size_t length) {
   const Piece key = key_of({text, length});
   const bool has_value = key.length < length;
   const Piece value = has_value ? Piece{text + key.length + 1, length - key.length - 1} : Piece{text, 0};
-#define PENUMBRA_FLAG_ANY(name)                        \
-  if (key.is(#name)) {                                 \
-    if (!has_value) return OptionError::kNoValue;      \
-    return parse(options.name, value);                 \
+#define PENUMBRA_FLAG_ANY(name)                   \
+  if (key.is(#name)) {                            \
+    if (!has_value) return OptionError::kNoValue; \
+    return parse(options.name, value);            \
   }
 #define PENUMBRA_FLAG_BOOL(name, fallback, help) PENUMBRA_FLAG_ANY(name)
 #define PENUMBRA_FLAG_INT(name, fallback, help) PENUMBRA_FLAG_ANY(name)
@@ -173,8 +175,7 @@ void append_option_help(TextBuffer& out) {
 #define PENUMBRA_FLAG_BOOL(name, fallback, help) PENUMBRA_FLAG_LINE(fallback ? #name "=1" : #name "=0", help)
 #define PENUMBRA_FLAG_INT(name, fallback, help) PENUMBRA_FLAG_LINE(#name "=" #fallback, help)
 #define PENUMBRA_FLAG_BYTES(name, fallback, help) PENUMBRA_FLAG_LINE(#name "=BYTES", help)
-#define PENUMBRA_FLAG_ENUM(type, name, fallback, words, help) \
-  PENUMBRA_FLAG_LINE(#name "=" words, help)
+#define PENUMBRA_FLAG_ENUM(type, name, fallback, words, help) PENUMBRA_FLAG_LINE(#name "=" words, help)
 #define PENUMBRA_FLAG_TEXT(name, help) PENUMBRA_FLAG_LINE(#name "=TEXT", help)
 #include "runtime/base/flags.inc"
 #undef PENUMBRA_FLAG_LINE

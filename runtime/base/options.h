@@ -28,7 +28,9 @@ struct Options {
 #define PENUMBRA_FLAG_TEXT(name, help) char name[kOptionTextBytes] = {};
 #include "runtime/base/flags.inc"
 
-  FaultReaction reaction() const { return halt_on_error ? FaultReaction::kPanic : fault; }
+  FaultReaction reaction() const {
+    return halt_on_error ? FaultReaction::kPanic : fault;
+  }
 };
 
 enum class OptionError : std::uint8_t { kNone, kUnknownKey, kNoValue, kBadValue };

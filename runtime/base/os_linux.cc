@@ -31,7 +31,8 @@ Result memory_call(MemoryCall call, long number, long a, long b, long c = 0, lon
   if (const FailureInjector injector = g_injector.load(std::memory_order_relaxed)) {
     if (const int error = injector(call)) return Result(-error);
   }
-  if (g_seal.load(std::memory_order_relaxed) == Seal::kStrict) [[unlikely]] return Result(-EPERM);
+  if (g_seal.load(std::memory_order_relaxed) == Seal::kStrict) [[unlikely]]
+    return Result(-EPERM);
   return Result(raw_syscall(number, a, b, c, d, e, f));
 }
 
@@ -45,7 +46,9 @@ void check_range(AppAddr at, std::size_t bytes) {
   PENUMBRA_CHECK(bytes != 0 && (bytes & (kPageSize - 1)) == 0);
 }
 
-long as_long(AppAddr a) { return static_cast<long>(a.value); }
+long as_long(AppAddr a) {
+  return static_cast<long>(a.value);
+}
 
 Result map(AppAddr at, std::size_t bytes, int prot, int flags) {
   check_range(at, bytes);
@@ -61,7 +64,9 @@ Result own(Result mapped, std::size_t bytes, own_ranges::Use use = own_ranges::U
 
 }  // namespace
 
-void set_failure_injector_test_only(FailureInjector injector) { g_injector.store(injector); }
+void set_failure_injector_test_only(FailureInjector injector) {
+  g_injector.store(injector);
+}
 
 std::uint64_t memory_calls_made(MemoryCall call) {
   return g_calls[static_cast<std::size_t>(call)].load(std::memory_order_relaxed);
@@ -80,13 +85,17 @@ Result map_fixed_noreplace(AppAddr at, std::size_t bytes) {
   return own(map(at, bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE | MAP_FIXED_NOREPLACE), bytes);
 }
 
-Result map_anonymous(std::size_t bytes) { return own(map(AppAddr(), bytes, PROT_READ | PROT_WRITE, 0), bytes); }
+Result map_anonymous(std::size_t bytes) {
+  return own(map(AppAddr(), bytes, PROT_READ | PROT_WRITE, 0), bytes);
+}
 
 Result map_noreserve(std::size_t bytes) {
   return own(map(AppAddr(), bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE), bytes);
 }
 
-Result decommit(AppAddr at, std::size_t bytes) { return map(at, bytes, PROT_NONE, MAP_NORESERVE | MAP_FIXED); }
+Result decommit(AppAddr at, std::size_t bytes) {
+  return map(at, bytes, PROT_NONE, MAP_NORESERVE | MAP_FIXED);
+}
 
 Result remap_fresh(AppAddr at, std::size_t bytes) {
   return map(at, bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE | MAP_FIXED);
@@ -94,14 +103,14 @@ Result remap_fresh(AppAddr at, std::size_t bytes) {
 
 Result map_file_at(AppAddr at, std::size_t bytes, int prot, int fd, std::uint64_t offset) {
   check_range(at, bytes);
-  return memory_call(MemoryCall::kMap, SYS_mmap, as_long(at), static_cast<long>(bytes), prot,
-                     MAP_SHARED | MAP_FIXED, fd, static_cast<long>(offset));
+  return memory_call(MemoryCall::kMap, SYS_mmap, as_long(at), static_cast<long>(bytes), prot, MAP_SHARED | MAP_FIXED,
+                     fd, static_cast<long>(offset));
 }
 
 Result map_private_file_at(AppAddr at, std::size_t bytes, int prot, int fd, std::uint64_t offset) {
   check_range(at, bytes);
-  return memory_call(MemoryCall::kMap, SYS_mmap, as_long(at), static_cast<long>(bytes), prot, MAP_PRIVATE | MAP_FIXED, fd,
-                     static_cast<long>(offset));
+  return memory_call(MemoryCall::kMap, SYS_mmap, as_long(at), static_cast<long>(bytes), prot, MAP_PRIVATE | MAP_FIXED,
+                     fd, static_cast<long>(offset));
 }
 
 Result map_file_read_only(std::size_t bytes, int fd) {
@@ -190,7 +199,9 @@ bool may_execute(const char* path) {
   return outside_call(SYS_faccessat, AT_FDCWD, reinterpret_cast<long>(path), X_OK).ok();
 }
 
-Result file_bytes(int fd) { return outside_call(SYS_lseek, fd, 0, SEEK_END); }
+Result file_bytes(int fd) {
+  return outside_call(SYS_lseek, fd, 0, SEEK_END);
+}
 
 bool is_ours_alone(int fd) {
   struct stat status;
@@ -215,7 +226,9 @@ Result execute(int dirfd, const char* path, char* const* argv, char* const* envp
   return Result(raw_syscall(SYS_execveat, dirfd, reinterpret_cast<long>(path), argv_word, envp_word, flags));
 }
 
-Result close(int fd) { return outside_call(SYS_close, fd); }
+Result close(int fd) {
+  return outside_call(SYS_close, fd);
+}
 
 bool write_all(int fd, const char* bytes, std::size_t count) {
   while (count > 0) {
@@ -240,8 +253,8 @@ bool is_readable(AppAddr at) {
   // FUTEX_WAIT reads the word first: EFAULT, or EAGAIN because it is not the expected value. A word that happens to
   // be equal does not make us sleep either: the time is up at once.
   const timespec no_time{};
-  const Result result(raw_syscall(SYS_futex, as_long(at), FUTEX_WAIT_PRIVATE, 0x5eedf00d,
-                                  reinterpret_cast<long>(&no_time)));
+  const Result result(
+      raw_syscall(SYS_futex, as_long(at), FUTEX_WAIT_PRIVATE, 0x5eedf00d, reinterpret_cast<long>(&no_time)));
   return result.error() != EFAULT && result.error() != EINVAL;
 }
 
@@ -255,7 +268,9 @@ int getpid() {
   return g_last_pid.load(std::memory_order_relaxed);
 }
 
-bool is_thread_alive(int tid) { return outside_call(SYS_tgkill, getpid(), tid, 0).error() != ESRCH; }
+bool is_thread_alive(int tid) {
+  return outside_call(SYS_tgkill, getpid(), tid, 0).error() != ESRCH;
+}
 
 unsigned current_cpu() {
   // The vdso answers from the segment limit without entering the kernel; libc's sched_getcpu does the same
@@ -313,12 +328,13 @@ std::uint64_t thread_cpu_ns() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-Result alternate_stack(stack_t* into) { return outside_call(SYS_sigaltstack, 0, reinterpret_cast<long>(into)); }
+Result alternate_stack(stack_t* into) {
+  return outside_call(SYS_sigaltstack, 0, reinterpret_cast<long>(into));
+}
 
 std::size_t stack_limit() {
   rlimit64 limit{};
-  const Result got =
-      outside_call(SYS_prlimit64, 0, RLIMIT_STACK, 0, reinterpret_cast<long>(&limit));
+  const Result got = outside_call(SYS_prlimit64, 0, RLIMIT_STACK, 0, reinterpret_cast<long>(&limit));
   return got.ok() && limit.rlim_cur != RLIM64_INFINITY ? limit.rlim_cur : ~std::size_t{0};
 }
 
@@ -327,19 +343,24 @@ void exit_process(int status) {
 }
 
 Result futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) {
-  return Result(raw_syscall(SYS_futex, reinterpret_cast<long>(word), FUTEX_WAIT_PRIVATE,
-                            static_cast<long>(expected), 0));
+  return Result(
+      raw_syscall(SYS_futex, reinterpret_cast<long>(word), FUTEX_WAIT_PRIVATE, static_cast<long>(expected), 0));
 }
 
 Result futex_wake(std::atomic<std::uint32_t>* word, unsigned waiters) {
-  return Result(raw_syscall(SYS_futex, reinterpret_cast<long>(word), FUTEX_WAKE_PRIVATE,
-                            static_cast<long>(waiters)));
+  return Result(raw_syscall(SYS_futex, reinterpret_cast<long>(word), FUTEX_WAKE_PRIVATE, static_cast<long>(waiters)));
 }
 
-void seal() { g_seal.store(Seal::kFiltered, std::memory_order_relaxed); }
+void seal() {
+  g_seal.store(Seal::kFiltered, std::memory_order_relaxed);
+}
 
-void seal_strictly() { g_seal.store(Seal::kStrict, std::memory_order_relaxed); }
+void seal_strictly() {
+  g_seal.store(Seal::kStrict, std::memory_order_relaxed);
+}
 
-bool is_sealed() { return g_seal.load(std::memory_order_relaxed) != Seal::kOpen; }
+bool is_sealed() {
+  return g_seal.load(std::memory_order_relaxed) != Seal::kOpen;
+}
 
 }  // namespace penumbra::os

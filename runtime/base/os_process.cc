@@ -22,7 +22,9 @@ struct KernelSigaction {
   SignalSet mask;
 };
 
-long as_long(const void* p) { return reinterpret_cast<long>(p); }
+long as_long(const void* p) {
+  return reinterpret_cast<long>(p);
+}
 
 Result outside_call(long number, long a = 0, long b = 0, long c = 0, long d = 0) {
   if (is_sealed()) return Result(-EPERM);
@@ -50,7 +52,8 @@ Result limits(unsigned resource, const void* set, void* get) {
 
 Result lock_memory(AppAddr at, std::size_t bytes, bool on_fault) {
   constexpr long kOnFault = 1;  // MLOCK_ONFAULT
-  return Result(raw_syscall(SYS_mlock2, static_cast<long>(at.value), static_cast<long>(bytes), on_fault ? kOnFault : 0));
+  return Result(
+      raw_syscall(SYS_mlock2, static_cast<long>(at.value), static_cast<long>(bytes), on_fault ? kOnFault : 0));
 }
 
 bool has_capability(unsigned capability) {
@@ -60,7 +63,9 @@ bool has_capability(unsigned capability) {
   return (data[capability / 32].effective >> (capability % 32) & 1) != 0;
 }
 
-unsigned getuid() { return static_cast<unsigned>(raw_syscall(SYS_getuid)); }
+unsigned getuid() {
+  return static_cast<unsigned>(raw_syscall(SYS_getuid));
+}
 
 void thread_name(char (&name)[16]) {
   name[0] = '\0';
@@ -69,7 +74,8 @@ void thread_name(char (&name)[16]) {
 }
 
 Result open_append(const char* path) {
-  return outside_call(SYS_openat, AT_FDCWD, as_long(path), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
+  return outside_call(SYS_openat, AT_FDCWD, as_long(path), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY,
+                      0666);
 }
 
 int move_high(int fd, int lowest) {
@@ -80,25 +86,35 @@ int move_high(int fd, int lowest) {
   return static_cast<int>(moved.value());
 }
 
-Result pipe(int (&ends)[2]) { return outside_call(SYS_pipe2, as_long(ends), O_CLOEXEC); }
+Result pipe(int (&ends)[2]) {
+  return outside_call(SYS_pipe2, as_long(ends), O_CLOEXEC);
+}
 
-bool is_open(int fd) { return outside_call(SYS_fcntl, fd, F_GETFD).ok(); }
+bool is_open(int fd) {
+  return outside_call(SYS_fcntl, fd, F_GETFD).ok();
+}
 
 Result write_some(int fd, const char* bytes, std::size_t count) {
   return Result(raw_syscall(SYS_write, fd, as_long(bytes), static_cast<long>(count)));
 }
 
-bool wait_readable(int fd, int milliseconds) { return wait_for(fd, POLLIN, milliseconds); }
+bool wait_readable(int fd, int milliseconds) {
+  return wait_for(fd, POLLIN, milliseconds);
+}
 
-bool wait_writable(int fd, int milliseconds) { return wait_for(fd, POLLOUT, milliseconds); }
+bool wait_writable(int fd, int milliseconds) {
+  return wait_for(fd, POLLOUT, milliseconds);
+}
 
 void executable_path(char* into, std::size_t bytes) {
-  const Result length = outside_call(SYS_readlinkat, AT_FDCWD, as_long("/proc/self/exe"), as_long(into),
-                                     static_cast<long>(bytes - 1));
+  const Result length =
+      outside_call(SYS_readlinkat, AT_FDCWD, as_long("/proc/self/exe"), as_long(into), static_cast<long>(bytes - 1));
   into[length.ok() ? length.value() : 0] = '\0';
 }
 
-bool is_executable(const char* path) { return outside_call(SYS_faccessat, AT_FDCWD, as_long(path), X_OK).ok(); }
+bool is_executable(const char* path) {
+  return outside_call(SYS_faccessat, AT_FDCWD, as_long(path), X_OK).ok();
+}
 
 SignalSet block_signals(SignalSet set) {
   SignalSet old = 0;
@@ -106,7 +122,9 @@ SignalSet block_signals(SignalSet set) {
   return old;
 }
 
-void restore_signals(SignalSet old) { raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, as_long(&old), 0, sizeof old); }
+void restore_signals(SignalSet old) {
+  raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, as_long(&old), 0, sizeof old);
+}
 
 SignalSet pending_signals() {
   SignalSet pending = 0;
@@ -121,11 +139,13 @@ void discard_pending(SignalSet set) {
 
 Result futex_wait_for(std::atomic<std::uint32_t>* word, std::uint32_t expected, std::uint64_t ns) {
   const timespec limit{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-  return Result(raw_syscall(SYS_futex, as_long(word), FUTEX_WAIT_PRIVATE, static_cast<long>(expected),
-                            as_long(&limit)));
+  return Result(
+      raw_syscall(SYS_futex, as_long(word), FUTEX_WAIT_PRIVATE, static_cast<long>(expected), as_long(&limit)));
 }
 
-bool thread_exists(int pid, int tid) { return Result(raw_syscall(SYS_tgkill, pid, tid, 0)).error() != ESRCH; }
+bool thread_exists(int pid, int tid) {
+  return Result(raw_syscall(SYS_tgkill, pid, tid, 0)).error() != ESRCH;
+}
 
 void default_signal(int signal) {
   const KernelSigaction by_default{};

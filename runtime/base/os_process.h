@@ -43,7 +43,9 @@ bool is_executable(const char* path);
 
 // A kernel signal set: bit n-1 is signal n.
 using SignalSet = std::uint64_t;
-constexpr SignalSet signal_bit(int signal) { return SignalSet{1} << (signal - 1); }
+constexpr SignalSet signal_bit(int signal) {
+  return SignalSet{1} << (signal - 1);
+}
 // Blocks `set` besides what is blocked; answers what was blocked before.
 SignalSet block_signals(SignalSet set);
 void restore_signals(SignalSet old);

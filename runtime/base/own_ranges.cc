@@ -115,6 +115,8 @@ void became_data(AppAddr at) {
   });
 }
 
-std::size_t lost_bytes() { return g_lost.load(std::memory_order_relaxed); }
+std::size_t lost_bytes() {
+  return g_lost.load(std::memory_order_relaxed);
+}
 
 }  // namespace penumbra::own_ranges

@@ -8,9 +8,13 @@ namespace {
 // From here on `rep` is at least as fast as a loop of 16 bytes (enhanced rep movsb/stosb, every x86-64 since 2013).
 constexpr std::size_t kRepThreshold = 1024;
 
-__m128i load(const std::uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+__m128i load(const std::uint8_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
 
-void store(std::uint8_t* p, __m128i v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), v); }
+void store(std::uint8_t* p, __m128i v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), v);
+}
 
 // A read that the compiler may not turn into a call of memcpy or memset.
 template <class T>

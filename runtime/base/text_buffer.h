@@ -21,9 +21,9 @@ class TextBuffer {
   TextBuffer& put(char c);
   TextBuffer& dec(std::uint64_t value);
   TextBuffer& dec_signed(std::int64_t value);
-  TextBuffer& hex(std::uint64_t value);                       // 0x1f
+  TextBuffer& hex(std::uint64_t value);                          // 0x1f
   TextBuffer& hex_padded(std::uint64_t value, unsigned digits);  // 001f, no prefix
-  TextBuffer& pad_to(std::size_t column);                     // spaces up to this column of the current line
+  TextBuffer& pad_to(std::size_t column);                        // spaces up to this column of the current line
 
   const char* data() const { return storage_; }
   std::size_t size() const { return size_; }

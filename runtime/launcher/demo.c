@@ -16,7 +16,9 @@ static void greet(struct greeting* greeting, const char* name) {
   strcat(greeting->text, name);
 }
 
-static void forget(struct greeting* greeting) { free(greeting->text); }
+static void forget(struct greeting* greeting) {
+  free(greeting->text);
+}
 
 int main(void) {
   struct greeting greeting;

@@ -47,7 +47,9 @@ std::string path_for_preload(const std::string& library) {
 
 }  // namespace
 
-std::string own_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path().string(); }
+std::string own_folder() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+}
 
 std::string find_library() {
   for (const char* candidate : kLibraryFromLauncher) {

@@ -24,7 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Never rewritten by the loader either (instrument/load/load.cc).
-constexpr std::array kLeftAlone = {"ld-linux", "libpenumbra", "libmimalloc", "libc.so", "libasan", "libtsan", "libubsan", "liblsan"};
+constexpr std::array kLeftAlone = {"ld-linux", "libpenumbra", "libmimalloc", "libc.so",
+                                   "libasan",  "libtsan",     "libubsan",    "liblsan"};
 
 constexpr const char* kLoader = "/lib64/ld-linux-x86-64.so.2";
 
@@ -66,7 +67,8 @@ std::vector<std::string> libraries_of(const std::string& executable) {
   close(ends[1]);
   std::string text;
   std::array<char, 4096> part;
-  for (ssize_t n = 0; (n = read(ends[0], part.data(), part.size())) > 0;) text.append(part.data(), static_cast<std::size_t>(n));
+  for (ssize_t n = 0; (n = read(ends[0], part.data(), part.size())) > 0;)
+    text.append(part.data(), static_cast<std::size_t>(n));
   close(ends[0]);
   if (child > 0) waitpid(child, nullptr, 0);
   std::istringstream words(text);
@@ -91,14 +93,17 @@ std::string default_cache_folder() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
     return std::string(cache) + "/penumbra";
   }
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') return std::string(home) + "/.cache/penumbra";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/')
+    return std::string(home) + "/.cache/penumbra";
   return "";
 }
 
-RewriteResult rewrite_file(const std::string& file, const std::string& folder, const rewrite::RewriteOptions& options) {
+RewriteResult rewrite_file(const std::string& file, const std::string& folder,
+                           const rewrite::RewriteOptions& options) {
   rewrite::Decoder decoder;
   const rewrite::ElfImage image(file);
-  if (image.build_id().empty()) throw rewrite::ImageError(fmt::format("{}: has no build-id, by which a module is known", file));
+  if (image.build_id().empty())
+    throw rewrite::ImageError(fmt::format("{}: has no build-id, by which a module is known", file));
   if (image.has_text_relocations()) throw rewrite::ImageError(fmt::format("{}: has text relocations", file));
   const rewrite::Program program(image, decoder);
   const rewrite::Liveness liveness(program);
@@ -146,7 +151,8 @@ void prepare_modules(const std::string& program, const std::string& folder) {
       ++done;
       if (!trouble.empty()) fmt::print(stderr, "penumbra: {}; it runs unchecked\n", trouble);
       if (isatty(STDERR_FILENO) != 0) {
-        fmt::print(stderr, "\rpenumbra: prepared {} of {} modules{}", done, files.size(), done == files.size() ? "\n" : "");
+        fmt::print(stderr, "\rpenumbra: prepared {} of {} modules{}", done, files.size(),
+                   done == files.size() ? "\n" : "");
       } else if (done == files.size()) {
         fmt::print(stderr, "penumbra: prepared {} modules\n", files.size());
       }

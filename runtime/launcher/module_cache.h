@@ -25,7 +25,8 @@ struct RewriteResult {
 
 // Rewrites one ELF file; writes its module file to `folder` unless that is empty. Throws rewrite::ImageError,
 // std::system_error.
-RewriteResult rewrite_file(const std::string& file, const std::string& folder, const rewrite::RewriteOptions& options);
+RewriteResult rewrite_file(const std::string& file, const std::string& folder,
+                           const rewrite::RewriteOptions& options);
 
 // Makes the folder, then a module file for the program and each of its libraries that has none yet, on all CPUs. Progress
 // goes to stderr, only when there is something to do; a file that cannot be rewritten runs unchecked and is named there.

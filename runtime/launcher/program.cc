@@ -81,7 +81,9 @@ std::optional<std::string> program_of_env(const std::string& argument) {
   return std::nullopt;
 }
 
-bool is_env(const std::string& path) { return path == "env" || path.ends_with("/env"); }
+bool is_env(const std::string& path) {
+  return path == "env" || path.ends_with("/env");
+}
 
 ProgramFile inspect(const std::string& path) {
   ProgramFile program;

@@ -26,14 +26,17 @@ struct Wish {
   bool no_writes = false;
 };
 
-double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
+double megabytes(std::uint64_t bytes) {
+  return static_cast<double>(bytes) / 1e6;
+}
 
-void print_stats(const std::string& file, const rewrite::RewriteStats& s, std::size_t file_bytes, double milliseconds) {
+void print_stats(const std::string& file, const rewrite::RewriteStats& s, std::size_t file_bytes,
+                 double milliseconds) {
   fmt::print("{}: {:.2f} MB of text in {:.0f} ms\n", file, megabytes(s.text_bytes), milliseconds);
-  fmt::print("  functions   {} ({} not understood, {} left alone by rule, {} rewritten)\n", s.functions, s.doubted, s.excluded,
-             s.relocated);
-  fmt::print("  entries     {} (long jumps {}, short jumps {}, not patched {})\n", s.entries, s.jumps_5 - s.jumps_2, s.jumps_2,
-             s.unpatched);
+  fmt::print("  functions   {} ({} not understood, {} left alone by rule, {} rewritten)\n", s.functions, s.doubted,
+             s.excluded, s.relocated);
+  fmt::print("  entries     {} (long jumps {}, short jumps {}, not patched {})\n", s.entries, s.jumps_5 - s.jumps_2,
+             s.jumps_2, s.unpatched);
   fmt::print("  jump tables {}\n", s.tables);
   fmt::print("  code        {:.2f} MB hot, {:.2f} MB cold; module file {:.2f} MB\n", megabytes(s.hot_bytes),
              megabytes(s.cold_bytes), megabytes(file_bytes));

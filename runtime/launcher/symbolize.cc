@@ -49,7 +49,8 @@ bool take_last(std::string_view& rest, std::string_view& last) {
   return true;
 }
 
-int print_for_people(const std::string& module, const std::string& build_id, const std::vector<std::string>& addresses) {
+int print_for_people(const std::string& module, const std::string& build_id,
+                     const std::vector<std::string>& addresses) {
   Symbolizer symbolizer;
   bool all_known = true;
   for (const std::string& text : addresses) {
@@ -76,7 +77,9 @@ int print_for_people(const std::string& module, const std::string& build_id, con
 }  // namespace
 
 // A report must not wait for the network, nor a batch job be surprised by it.
-Symbolizer::Symbolizer() { unsetenv("DEBUGINFOD_URLS"); }
+Symbolizer::Symbolizer() {
+  unsetenv("DEBUGINFOD_URLS");
+}
 
 Symbolizer::~Symbolizer() = default;
 
@@ -98,7 +101,8 @@ std::string answer_request(Symbolizer& symbolizer, std::string_view request) {
   std::string_view address_text;
   std::uint64_t address = 0;
   std::string answer;
-  if (take_last(path, address_text) && take_last(path, build_id) && !path.empty() && parse_hex(address_text, address)) {
+  if (take_last(path, address_text) && take_last(path, build_id) && !path.empty() &&
+      parse_hex(address_text, address)) {
     for (const Frame& frame : symbolizer.lookup(std::string(path), build_id, address)) answer += line_of(frame);
   }
   return answer + '\n';
@@ -112,9 +116,10 @@ void serve_symbolizer(std::istream& in, std::ostream& out) {
 }
 
 int symbolize_main(const std::vector<std::string>& arguments) {
-  CLI::App app{"Names the function, file and line behind addresses of an ELF file. Without arguments it serves a "
-               "checked process: requests on stdin, answers on stdout.",
-               "penumbra symbolize"};
+  CLI::App app{
+      "Names the function, file and line behind addresses of an ELF file. Without arguments it serves a "
+      "checked process: requests on stdin, answers on stdout.",
+      "penumbra symbolize"};
   std::string module;
   std::string build_id;
   std::vector<std::string> addresses;

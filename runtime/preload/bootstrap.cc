@@ -24,8 +24,7 @@ void* bootstrap_allocate(std::size_t bytes, std::size_t alignment) {
   do {
     begin = round_up(base + used + kSizeField, alignment) - base;
     if (begin + bytes > kBootstrapBytes) return nullptr;
-  } while (
-      !g_used.compare_exchange_weak(used, round_up(begin + bytes, kSizeField), std::memory_order_relaxed));
+  } while (!g_used.compare_exchange_weak(used, round_up(begin + bytes, kSizeField), std::memory_order_relaxed));
   *reinterpret_cast<std::size_t*>(g_arena + begin - kSizeField) = bytes;
   return g_arena + begin;
 }

@@ -75,8 +75,7 @@ int obtain_posix(void** out, std::size_t alignment, std::size_t bytes, const Cod
   return 0;
 }
 
-void* resize_array(void* p, std::size_t count, std::size_t size, const CodeContext& caller,
-                   const char* function) {
+void* resize_array(void* p, std::size_t count, std::size_t size, const CodeContext& caller, const char* function) {
   std::size_t bytes;
   if (__builtin_mul_overflow(count, size, &bytes)) return fail(ENOMEM);
   return resize(p, {.bytes = bytes}, OnZero::kFree, caller, function);
@@ -187,8 +186,8 @@ PENUMBRA_EXPORT std::size_t malloc_good_size(std::size_t bytes) {
 }
 
 PENUMBRA_EXPORT void* reallocf(void* p, std::size_t bytes) {
-  void* const moved = is_ours() ? resize(p, {.bytes = bytes}, OnZero::kFree, PENUMBRA_CALLER(), "reallocf")
-                                : realloc(p, bytes);
+  void* const moved =
+      is_ours() ? resize(p, {.bytes = bytes}, OnZero::kFree, PENUMBRA_CALLER(), "reallocf") : realloc(p, bytes);
   if (moved == nullptr && p != nullptr && bytes != 0) free(p);
   return moved;
 }

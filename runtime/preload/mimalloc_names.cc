@@ -89,8 +89,7 @@ void* get_aligned(std::size_t bytes, std::size_t alignment, std::size_t offset, 
 void* grow_aligned(void* p, std::size_t bytes, std::size_t alignment, std::size_t offset, bool zero,
                    const CodeContext& caller) {
   if (!can_align(alignment, offset)) return nullptr;
-  return grow(p,
-              {.bytes = bytes, .alignment = std::max<std::size_t>(alignment, 16), .zero = zero, .by = kAny},
+  return grow(p, {.bytes = bytes, .alignment = std::max<std::size_t>(alignment, 16), .zero = zero, .by = kAny},
               caller);
 }
 
@@ -104,8 +103,7 @@ int get_posix(void** out, std::size_t alignment, std::size_t bytes, const CodeCo
 
 void* get_new_aligned(std::size_t bytes, std::size_t alignment, const CodeContext& caller) {
   if (!is_power_of_two(alignment)) throw_bad_alloc(caller);
-  return obtain_or_throw({.bytes = bytes, .alignment = std::max<std::size_t>(alignment, 16), .by = kAny},
-                         caller);
+  return obtain_or_throw({.bytes = bytes, .alignment = std::max<std::size_t>(alignment, 16), .by = kAny}, caller);
 }
 
 void* grow_or_throw(void* p, std::size_t bytes, const CodeContext& caller) {
@@ -186,29 +184,27 @@ PENUMBRA_MI(void*, mi_heap_malloc_small, (mi_heap_t * heap, std::size_t bytes), 
   (void)heap;
   return get(bytes, caller);
 })
-PENUMBRA_MI(void*, mi_zalloc_small, (std::size_t bytes), (bytes), noexcept,
-            { return get_zeroed(bytes, caller); })
+PENUMBRA_MI(void*, mi_zalloc_small, (std::size_t bytes), (bytes), noexcept, { return get_zeroed(bytes, caller); })
 PENUMBRA_MI(void*, mi_calloc, (std::size_t count, std::size_t size), (count, size), noexcept,
             { return get_zeroed(times(count, size), caller); })
-PENUMBRA_MI(void*, mi_heap_calloc, (mi_heap_t * heap, std::size_t count, std::size_t size),
-            (heap, count, size), noexcept, {
+PENUMBRA_MI(void*, mi_heap_calloc, (mi_heap_t * heap, std::size_t count, std::size_t size), (heap, count, size),
+            noexcept, {
               (void)heap;
               return get_zeroed(times(count, size), caller);
             })
 PENUMBRA_MI(void*, mi_mallocn, (std::size_t count, std::size_t size), (count, size), noexcept,
             { return get(times(count, size), caller); })
-PENUMBRA_MI(void*, mi_heap_mallocn, (mi_heap_t * heap, std::size_t count, std::size_t size),
-            (heap, count, size), noexcept, {
+PENUMBRA_MI(void*, mi_heap_mallocn, (mi_heap_t * heap, std::size_t count, std::size_t size), (heap, count, size),
+            noexcept, {
               (void)heap;
               return get(times(count, size), caller);
             })
 PENUMBRA_MI(void*, mi_realloc, (void* p, std::size_t bytes), (p, bytes), noexcept,
             { return grow(p, {.bytes = bytes}, caller); })
-PENUMBRA_MI(void*, mi_heap_realloc, (mi_heap_t * heap, void* p, std::size_t bytes), (heap, p, bytes),
-            noexcept, {
-              (void)heap;
-              return grow(p, {.bytes = bytes}, caller);
-            })
+PENUMBRA_MI(void*, mi_heap_realloc, (mi_heap_t * heap, void* p, std::size_t bytes), (heap, p, bytes), noexcept, {
+  (void)heap;
+  return grow(p, {.bytes = bytes}, caller);
+})
 PENUMBRA_MI(void*, mi_reallocn, (void* p, std::size_t count, std::size_t size), (p, count, size), noexcept,
             { return grow(p, {.bytes = times(count, size)}, caller); })
 PENUMBRA_MI(void*, mi_heap_reallocn, (mi_heap_t * heap, void* p, std::size_t count, std::size_t size),
@@ -218,18 +214,16 @@ PENUMBRA_MI(void*, mi_heap_reallocn, (mi_heap_t * heap, void* p, std::size_t cou
             })
 PENUMBRA_MI(void*, mi_reallocf, (void* p, std::size_t bytes), (p, bytes), noexcept,
             { return grow_or_free(p, bytes, caller); })
-PENUMBRA_MI(void*, mi_heap_reallocf, (mi_heap_t * heap, void* p, std::size_t bytes), (heap, p, bytes),
-            noexcept, {
-              (void)heap;
-              return grow_or_free(p, bytes, caller);
-            })
+PENUMBRA_MI(void*, mi_heap_reallocf, (mi_heap_t * heap, void* p, std::size_t bytes), (heap, p, bytes), noexcept, {
+  (void)heap;
+  return grow_or_free(p, bytes, caller);
+})
 PENUMBRA_MI(void*, mi_rezalloc, (void* p, std::size_t bytes), (p, bytes), noexcept,
             { return grow(p, {.bytes = bytes, .zero = true}, caller); })
-PENUMBRA_MI(void*, mi_heap_rezalloc, (mi_heap_t * heap, void* p, std::size_t bytes), (heap, p, bytes),
-            noexcept, {
-              (void)heap;
-              return grow(p, {.bytes = bytes, .zero = true}, caller);
-            })
+PENUMBRA_MI(void*, mi_heap_rezalloc, (mi_heap_t * heap, void* p, std::size_t bytes), (heap, p, bytes), noexcept, {
+  (void)heap;
+  return grow(p, {.bytes = bytes, .zero = true}, caller);
+})
 PENUMBRA_MI(void*, mi_recalloc, (void* p, std::size_t count, std::size_t size), (p, count, size), noexcept,
             { return grow(p, {.bytes = times(count, size), .zero = true}, caller); })
 PENUMBRA_MI(void*, mi_heap_recalloc, (mi_heap_t * heap, void* p, std::size_t count, std::size_t size),
@@ -237,8 +231,8 @@ PENUMBRA_MI(void*, mi_heap_recalloc, (mi_heap_t * heap, void* p, std::size_t cou
               (void)heap;
               return grow(p, {.bytes = times(count, size), .zero = true}, caller);
             })
-PENUMBRA_MI(void*, mi_reallocarray, (void* p, std::size_t count, std::size_t size), (p, count, size),
-            noexcept, { return grow(p, {.bytes = times(count, size)}, caller); })
+PENUMBRA_MI(void*, mi_reallocarray, (void* p, std::size_t count, std::size_t size), (p, count, size), noexcept,
+            { return grow(p, {.bytes = times(count, size)}, caller); })
 PENUMBRA_MI(int, mi_reallocarr, (void* p, std::size_t count, std::size_t size), (p, count, size), noexcept,
             { return grow_array(p, times(count, size), caller); })
 
@@ -261,8 +255,8 @@ PENUMBRA_MI(void, mi_free_size, (void* p, std::size_t bytes), (p, bytes), noexce
   (void)bytes;
   release(p, AllocatorName::kNone, caller, "mi_free_size");
 })
-PENUMBRA_MI(void, mi_free_size_aligned, (void* p, std::size_t bytes, std::size_t alignment),
-            (p, bytes, alignment), noexcept, {
+PENUMBRA_MI(void, mi_free_size_aligned, (void* p, std::size_t bytes, std::size_t alignment), (p, bytes, alignment),
+            noexcept, {
               (void)bytes;
               (void)alignment;
               release(p, AllocatorName::kNone, caller, "mi_free_size_aligned");
@@ -295,32 +289,30 @@ PENUMBRA_MI(std::size_t, mi_malloc_good_size, (std::size_t bytes), (bytes), noex
 })
 
 // Aligned. `offset` is the place inside the block that shall be aligned.
-PENUMBRA_MI(void*, mi_malloc_aligned, (std::size_t bytes, std::size_t alignment), (bytes, alignment),
-            noexcept, { return get_aligned(bytes, alignment, 0, false, caller); })
+PENUMBRA_MI(void*, mi_malloc_aligned, (std::size_t bytes, std::size_t alignment), (bytes, alignment), noexcept,
+            { return get_aligned(bytes, alignment, 0, false, caller); })
 PENUMBRA_MI(void*, mi_heap_malloc_aligned, (mi_heap_t * heap, std::size_t bytes, std::size_t alignment),
             (heap, bytes, alignment), noexcept, {
               (void)heap;
               return get_aligned(bytes, alignment, 0, false, caller);
             })
 PENUMBRA_MI(void*, mi_malloc_aligned_at, (std::size_t bytes, std::size_t alignment, std::size_t offset),
-            (bytes, alignment, offset), noexcept,
-            { return get_aligned(bytes, alignment, offset, false, caller); })
+            (bytes, alignment, offset), noexcept, { return get_aligned(bytes, alignment, offset, false, caller); })
 PENUMBRA_MI(void*, mi_heap_malloc_aligned_at,
             (mi_heap_t * heap, std::size_t bytes, std::size_t alignment, std::size_t offset),
             (heap, bytes, alignment, offset), noexcept, {
               (void)heap;
               return get_aligned(bytes, alignment, offset, false, caller);
             })
-PENUMBRA_MI(void*, mi_zalloc_aligned, (std::size_t bytes, std::size_t alignment), (bytes, alignment),
-            noexcept, { return get_aligned(bytes, alignment, 0, true, caller); })
+PENUMBRA_MI(void*, mi_zalloc_aligned, (std::size_t bytes, std::size_t alignment), (bytes, alignment), noexcept,
+            { return get_aligned(bytes, alignment, 0, true, caller); })
 PENUMBRA_MI(void*, mi_heap_zalloc_aligned, (mi_heap_t * heap, std::size_t bytes, std::size_t alignment),
             (heap, bytes, alignment), noexcept, {
               (void)heap;
               return get_aligned(bytes, alignment, 0, true, caller);
             })
 PENUMBRA_MI(void*, mi_zalloc_aligned_at, (std::size_t bytes, std::size_t alignment, std::size_t offset),
-            (bytes, alignment, offset), noexcept,
-            { return get_aligned(bytes, alignment, offset, true, caller); })
+            (bytes, alignment, offset), noexcept, { return get_aligned(bytes, alignment, offset, true, caller); })
 PENUMBRA_MI(void*, mi_heap_zalloc_aligned_at,
             (mi_heap_t * heap, std::size_t bytes, std::size_t alignment, std::size_t offset),
             (heap, bytes, alignment, offset), noexcept, {
@@ -341,22 +333,19 @@ PENUMBRA_MI(void*, mi_calloc_aligned_at,
             (count, size, alignment, offset), noexcept,
             { return get_aligned(times(count, size), alignment, offset, true, caller); })
 PENUMBRA_MI(void*, mi_heap_calloc_aligned_at,
-            (mi_heap_t * heap, std::size_t count, std::size_t size, std::size_t alignment,
-             std::size_t offset),
+            (mi_heap_t * heap, std::size_t count, std::size_t size, std::size_t alignment, std::size_t offset),
             (heap, count, size, alignment, offset), noexcept, {
               (void)heap;
               return get_aligned(times(count, size), alignment, offset, true, caller);
             })
-PENUMBRA_MI(void*, mi_realloc_aligned, (void* p, std::size_t bytes, std::size_t alignment),
-            (p, bytes, alignment), noexcept, { return grow_aligned(p, bytes, alignment, 0, false, caller); })
-PENUMBRA_MI(void*, mi_heap_realloc_aligned,
-            (mi_heap_t * heap, void* p, std::size_t bytes, std::size_t alignment),
+PENUMBRA_MI(void*, mi_realloc_aligned, (void* p, std::size_t bytes, std::size_t alignment), (p, bytes, alignment),
+            noexcept, { return grow_aligned(p, bytes, alignment, 0, false, caller); })
+PENUMBRA_MI(void*, mi_heap_realloc_aligned, (mi_heap_t * heap, void* p, std::size_t bytes, std::size_t alignment),
             (heap, p, bytes, alignment), noexcept, {
               (void)heap;
               return grow_aligned(p, bytes, alignment, 0, false, caller);
             })
-PENUMBRA_MI(void*, mi_realloc_aligned_at,
-            (void* p, std::size_t bytes, std::size_t alignment, std::size_t offset),
+PENUMBRA_MI(void*, mi_realloc_aligned_at, (void* p, std::size_t bytes, std::size_t alignment, std::size_t offset),
             (p, bytes, alignment, offset), noexcept,
             { return grow_aligned(p, bytes, alignment, offset, false, caller); })
 PENUMBRA_MI(void*, mi_heap_realloc_aligned_at,
@@ -365,16 +354,14 @@ PENUMBRA_MI(void*, mi_heap_realloc_aligned_at,
               (void)heap;
               return grow_aligned(p, bytes, alignment, offset, false, caller);
             })
-PENUMBRA_MI(void*, mi_rezalloc_aligned, (void* p, std::size_t bytes, std::size_t alignment),
-            (p, bytes, alignment), noexcept, { return grow_aligned(p, bytes, alignment, 0, true, caller); })
-PENUMBRA_MI(void*, mi_heap_rezalloc_aligned,
-            (mi_heap_t * heap, void* p, std::size_t bytes, std::size_t alignment),
+PENUMBRA_MI(void*, mi_rezalloc_aligned, (void* p, std::size_t bytes, std::size_t alignment), (p, bytes, alignment),
+            noexcept, { return grow_aligned(p, bytes, alignment, 0, true, caller); })
+PENUMBRA_MI(void*, mi_heap_rezalloc_aligned, (mi_heap_t * heap, void* p, std::size_t bytes, std::size_t alignment),
             (heap, p, bytes, alignment), noexcept, {
               (void)heap;
               return grow_aligned(p, bytes, alignment, 0, true, caller);
             })
-PENUMBRA_MI(void*, mi_rezalloc_aligned_at,
-            (void* p, std::size_t bytes, std::size_t alignment, std::size_t offset),
+PENUMBRA_MI(void*, mi_rezalloc_aligned_at, (void* p, std::size_t bytes, std::size_t alignment, std::size_t offset),
             (p, bytes, alignment, offset), noexcept,
             { return grow_aligned(p, bytes, alignment, offset, true, caller); })
 PENUMBRA_MI(void*, mi_heap_rezalloc_aligned_at,
@@ -414,13 +401,13 @@ PENUMBRA_MI(void*, mi_aligned_alloc, (std::size_t alignment, std::size_t bytes),
             { return get_aligned(bytes, alignment, 0, false, caller); })
 PENUMBRA_MI(void*, mi_memalign, (std::size_t alignment, std::size_t bytes), (alignment, bytes), noexcept,
             { return get_aligned(bytes, alignment, 0, false, caller); })
-PENUMBRA_MI(int, mi_posix_memalign, (void** out, std::size_t alignment, std::size_t bytes),
-            (out, alignment, bytes), noexcept, { return get_posix(out, alignment, bytes, caller); })
+PENUMBRA_MI(int, mi_posix_memalign, (void** out, std::size_t alignment, std::size_t bytes), (out, alignment, bytes),
+            noexcept, { return get_posix(out, alignment, bytes, caller); })
 PENUMBRA_MI(void*, mi_valloc, (std::size_t bytes), (bytes), noexcept,
             { return get_aligned(bytes, kPageSize, 0, false, caller); })
 PENUMBRA_MI(void*, mi_pvalloc, (std::size_t bytes), (bytes), noexcept, {
-  return get_aligned(bytes > kTooMuch - kPageSize ? kTooMuch : round_up(bytes, kPageSize), kPageSize, 0,
-                     false, caller);
+  return get_aligned(bytes > kTooMuch - kPageSize ? kTooMuch : round_up(bytes, kPageSize), kPageSize, 0, false,
+                     caller);
 })
 
 // C++ semantics: the new_handler, std::bad_alloc.
@@ -430,16 +417,16 @@ PENUMBRA_MI(void*, mi_new_aligned, (std::size_t bytes, std::size_t alignment), (
             { return get_new_aligned(bytes, alignment, caller); })
 PENUMBRA_MI(void*, mi_new_nothrow, (std::size_t bytes), (bytes), noexcept,
             { return obtain({.bytes = bytes, .by = kAny}, caller); })
-PENUMBRA_MI(void*, mi_new_aligned_nothrow, (std::size_t bytes, std::size_t alignment), (bytes, alignment),
-            noexcept, { return get_aligned(bytes, alignment, 0, false, caller); })
+PENUMBRA_MI(void*, mi_new_aligned_nothrow, (std::size_t bytes, std::size_t alignment), (bytes, alignment), noexcept,
+            { return get_aligned(bytes, alignment, 0, false, caller); })
 PENUMBRA_MI(void*, mi_new_n, (std::size_t count, std::size_t size), (count, size), ,
             { return obtain_or_throw({.bytes = times(count, size), .by = kAny}, caller); })
 PENUMBRA_MI(void*, mi_heap_alloc_new, (mi_heap_t * heap, std::size_t bytes), (heap, bytes), , {
   (void)heap;
   return obtain_or_throw({.bytes = bytes, .by = kAny}, caller);
 })
-PENUMBRA_MI(void*, mi_heap_alloc_new_n, (mi_heap_t * heap, std::size_t count, std::size_t size),
-            (heap, count, size), , {
+PENUMBRA_MI(void*, mi_heap_alloc_new_n, (mi_heap_t * heap, std::size_t count, std::size_t size), (heap, count, size),
+            , {
               (void)heap;
               return obtain_or_throw({.bytes = times(count, size), .by = kAny}, caller);
             })
@@ -449,16 +436,15 @@ PENUMBRA_MI(void*, mi_new_reallocn, (void* p, std::size_t count, std::size_t siz
             { return grow_or_throw(p, times(count, size), caller); })
 
 // Texts.
-PENUMBRA_MI(char*, mi_strdup, (const char* text), (text), noexcept,
-            { return duplicate(text, SIZE_MAX, caller); })
+PENUMBRA_MI(char*, mi_strdup, (const char* text), (text), noexcept, { return duplicate(text, SIZE_MAX, caller); })
 PENUMBRA_MI(char*, mi_heap_strdup, (mi_heap_t * heap, const char* text), (heap, text), noexcept, {
   (void)heap;
   return duplicate(text, SIZE_MAX, caller);
 })
 PENUMBRA_MI(char*, mi_strndup, (const char* text, std::size_t length), (text, length), noexcept,
             { return duplicate(text, length, caller); })
-PENUMBRA_MI(char*, mi_heap_strndup, (mi_heap_t * heap, const char* text, std::size_t length),
-            (heap, text, length), noexcept, {
+PENUMBRA_MI(char*, mi_heap_strndup, (mi_heap_t * heap, const char* text, std::size_t length), (heap, text, length),
+            noexcept, {
               (void)heap;
               return duplicate(text, length, caller);
             })
@@ -466,8 +452,8 @@ PENUMBRA_MI(char*, mi_realpath, (const char* name, char* resolved), (name, resol
   (void)caller;
   return PENUMBRA_NEXT_OF(realpath)(name, resolved);
 })
-PENUMBRA_MI(char*, mi_heap_realpath, (mi_heap_t * heap, const char* name, char* resolved),
-            (heap, name, resolved), noexcept, {
+PENUMBRA_MI(char*, mi_heap_realpath, (mi_heap_t * heap, const char* name, char* resolved), (heap, name, resolved),
+            noexcept, {
               (void)heap;
               (void)caller;
               return PENUMBRA_NEXT_OF(realpath)(name, resolved);
@@ -508,8 +494,7 @@ PENUMBRA_MI(bool, mi_heap_contains_block, (mi_heap_t * heap, const void* p), (he
   (void)caller;
   return is_heap_memory(p);
 })
-PENUMBRA_MI(bool, mi_heap_visit_blocks,
-            (const mi_heap_t* heap, bool all, mi_block_visit_fun* visitor, void* arg),
+PENUMBRA_MI(bool, mi_heap_visit_blocks, (const mi_heap_t* heap, bool all, mi_block_visit_fun* visitor, void* arg),
             (heap, all, visitor, arg), , {
               (void)heap;
               (void)caller;
@@ -532,8 +517,8 @@ PENUMBRA_MI(bool, mi_manage_os_memory,
               (void)node;
               return true;
             })
-PENUMBRA_MI(int, mi_reserve_os_memory, (std::size_t bytes, bool commit, bool large), (bytes, commit, large),
-            noexcept, {
+PENUMBRA_MI(int, mi_reserve_os_memory, (std::size_t bytes, bool commit, bool large), (bytes, commit, large), noexcept,
+            {
               (void)caller;
               (void)bytes;
               (void)commit;
@@ -548,8 +533,8 @@ PENUMBRA_MI(int, mi_reserve_huge_os_pages_at, (std::size_t pages, int node, std:
               (void)timeout;
               return 0;
             })
-PENUMBRA_MI(int, mi_reserve_huge_os_pages_interleave,
-            (std::size_t pages, std::size_t nodes, std::size_t timeout), (pages, nodes, timeout), noexcept, {
+PENUMBRA_MI(int, mi_reserve_huge_os_pages_interleave, (std::size_t pages, std::size_t nodes, std::size_t timeout),
+            (pages, nodes, timeout), noexcept, {
               (void)caller;
               (void)pages;
               (void)nodes;

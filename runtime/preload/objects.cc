@@ -42,18 +42,11 @@ void raise(FaultKind kind, const void* object, const CodeContext& caller, const 
   raise_fault(fault);
 }
 
-void raise_bad_free(heap::FreeVerdict verdict, const void* object, const CodeContext& caller,
-                    const char* function) {
+void raise_bad_free(heap::FreeVerdict verdict, const void* object, const CodeContext& caller, const char* function) {
   switch (verdict) {
-    case heap::FreeVerdict::kDoubleFree:
-      raise(FaultKind::kDoubleFree, object, caller, function);
-      return;
-    case heap::FreeVerdict::kCorruptHeader:
-      raise(FaultKind::kCorruptHeader, object, caller, function);
-      return;
-    default:
-      raise(FaultKind::kInvalidFree, object, caller, function);
-      return;
+    case heap::FreeVerdict::kDoubleFree: raise(FaultKind::kDoubleFree, object, caller, function); return;
+    case heap::FreeVerdict::kCorruptHeader: raise(FaultKind::kCorruptHeader, object, caller, function); return;
+    default: raise(FaultKind::kInvalidFree, object, caller, function); return;
   }
 }
 
@@ -110,8 +103,7 @@ void check_sized_delete(void* object, std::size_t bytes, std::size_t alignment, 
   const bool wrong_size = bytes != ~std::size_t{0} && bytes != info.bytes;
   const bool wrong_alignment = std::max(alignment, std::size_t{16}) != info.alignment;
   if (wrong_size || wrong_alignment) {
-    raise(FaultKind::kSizeMismatch, object, caller, function, info.by, info.by,
-          wrong_size ? bytes : info.bytes);
+    raise(FaultKind::kSizeMismatch, object, caller, function, info.by, info.by, wrong_size ? bytes : info.bytes);
   }
 }
 
@@ -124,7 +116,8 @@ std::size_t usable_bytes(const void* object) {
 
 std::size_t usable_bytes_asked(const void* object, const CodeContext& caller, const char* function) {
   const std::size_t bytes = usable_bytes(object);
-  if (bytes != 0 || object == nullptr || heap::inspect(object).verdict != heap::FreeVerdict::kDoubleFree) return bytes;
+  if (bytes != 0 || object == nullptr || heap::inspect(object).verdict != heap::FreeVerdict::kDoubleFree)
+    return bytes;
   Fault fault;
   fault.addr = AppAddr(object);
   fault.bad = fault.addr;
@@ -135,8 +128,7 @@ std::size_t usable_bytes_asked(const void* object, const CodeContext& caller, co
   return 0;
 }
 
-void* resize(void* object, const Request& request, OnZero on_zero, const CodeContext& caller,
-             const char* function) {
+void* resize(void* object, const Request& request, OnZero on_zero, const CodeContext& caller, const char* function) {
   if (object == nullptr) return obtain(request, caller);
   if (request.bytes == 0 && on_zero == OnZero::kFree) {
     release(object, request.by, caller, function);

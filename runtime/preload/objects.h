@@ -52,14 +52,10 @@ std::size_t usable_bytes(const void* object);
 // The same for a program that asks; reports the question if the object is freed (KASAN: ksize() of a freed object).
 std::size_t usable_bytes_asked(const void* object, const CodeContext& caller, const char* function);
 
-enum class OnZero : std::uint8_t {
-  kFree,
-  kKeep
-};  // realloc(p, 0): glibc frees; mimalloc gives an empty object
+enum class OnZero : std::uint8_t { kFree, kKeep };  // realloc(p, 0): glibc frees; mimalloc gives an empty object
 
 // Moves always: a stale pointer to the old place then meets poison. `zero`: bytes beyond the old size read 0.
-void* resize(void* object, const Request& request, OnZero on_zero, const CodeContext& caller,
-             const char* function);
+void* resize(void* object, const Request& request, OnZero on_zero, const CodeContext& caller, const char* function);
 
 // A later definition of a name in the search order, found on first use. For kNext, where the program's own
 // allocator answers.

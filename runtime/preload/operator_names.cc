@@ -70,8 +70,7 @@ void library_delete(const CodeContext& caller, Arguments... arguments) {
   }
 }
 
-void delete_checked(void* p, AllocatorName by, std::size_t bytes, std::size_t alignment,
-                    const CodeContext& caller) {
+void delete_checked(void* p, AllocatorName by, std::size_t bytes, std::size_t alignment, const CodeContext& caller) {
   const char* const function = by == kNewArray ? "operator delete[]" : "operator delete";
   if (!operators_are_replaced()) check_sized_delete(p, bytes, alignment, caller, function);
   release(p, name_of(by), caller, function);
@@ -88,17 +87,13 @@ using namespace penumbra::preload;  // NOLINT
 PENUMBRA_EXPORT void* new_plain(std::size_t bytes) asm("_Znwm");
 PENUMBRA_EXPORT void* new_array(std::size_t bytes) asm("_Znam");
 PENUMBRA_EXPORT void* new_nothrow(std::size_t bytes, const std::nothrow_t& tag) asm("_ZnwmRKSt9nothrow_t");
-PENUMBRA_EXPORT void* new_array_nothrow(std::size_t bytes,
-                                        const std::nothrow_t& tag) asm("_ZnamRKSt9nothrow_t");
+PENUMBRA_EXPORT void* new_array_nothrow(std::size_t bytes, const std::nothrow_t& tag) asm("_ZnamRKSt9nothrow_t");
 PENUMBRA_EXPORT void* new_aligned(std::size_t bytes, std::align_val_t alignment) asm("_ZnwmSt11align_val_t");
-PENUMBRA_EXPORT void* new_array_aligned(std::size_t bytes,
-                                        std::align_val_t alignment) asm("_ZnamSt11align_val_t");
-PENUMBRA_EXPORT void* new_aligned_nothrow(
-    std::size_t bytes, std::align_val_t alignment,
-    const std::nothrow_t& tag) asm("_ZnwmSt11align_val_tRKSt9nothrow_t");
-PENUMBRA_EXPORT void* new_array_aligned_nothrow(
-    std::size_t bytes, std::align_val_t alignment,
-    const std::nothrow_t& tag) asm("_ZnamSt11align_val_tRKSt9nothrow_t");
+PENUMBRA_EXPORT void* new_array_aligned(std::size_t bytes, std::align_val_t alignment) asm("_ZnamSt11align_val_t");
+PENUMBRA_EXPORT void* new_aligned_nothrow(std::size_t bytes, std::align_val_t alignment,
+                                          const std::nothrow_t& tag) asm("_ZnwmSt11align_val_tRKSt9nothrow_t");
+PENUMBRA_EXPORT void* new_array_aligned_nothrow(std::size_t bytes, std::align_val_t alignment,
+                                                const std::nothrow_t& tag) asm("_ZnamSt11align_val_tRKSt9nothrow_t");
 PENUMBRA_EXPORT void delete_plain(void* p) asm("_ZdlPv");
 PENUMBRA_EXPORT void delete_array(void* p) asm("_ZdaPv");
 PENUMBRA_EXPORT void delete_sized(void* p, std::size_t bytes) asm("_ZdlPvm");
@@ -111,12 +106,10 @@ PENUMBRA_EXPORT void delete_array_sized_aligned(void* p, std::size_t bytes,
                                                 std::align_val_t alignment) asm("_ZdaPvmSt11align_val_t");
 PENUMBRA_EXPORT void delete_nothrow(void* p, const std::nothrow_t& tag) asm("_ZdlPvRKSt9nothrow_t");
 PENUMBRA_EXPORT void delete_array_nothrow(void* p, const std::nothrow_t& tag) asm("_ZdaPvRKSt9nothrow_t");
-PENUMBRA_EXPORT void delete_aligned_nothrow(
-    void* p, std::align_val_t alignment,
-    const std::nothrow_t& tag) asm("_ZdlPvSt11align_val_tRKSt9nothrow_t");
-PENUMBRA_EXPORT void delete_array_aligned_nothrow(
-    void* p, std::align_val_t alignment,
-    const std::nothrow_t& tag) asm("_ZdaPvSt11align_val_tRKSt9nothrow_t");
+PENUMBRA_EXPORT void delete_aligned_nothrow(void* p, std::align_val_t alignment,
+                                            const std::nothrow_t& tag) asm("_ZdlPvSt11align_val_tRKSt9nothrow_t");
+PENUMBRA_EXPORT void delete_array_aligned_nothrow(void* p, std::align_val_t alignment, const std::nothrow_t& tag) asm(
+    "_ZdaPvSt11align_val_tRKSt9nothrow_t");
 
 extern "C" {
 __attribute__((alias("_Znwm"), visibility("hidden"))) void* own_new_plain(std::size_t bytes);
@@ -131,8 +124,7 @@ void find_replaced_operators() {
   // Through a volatile, because a compiler that knows both names to be one function would not ask.
   void* (*volatile const news[])(std::size_t) = {new_plain, own_new_plain, new_array, own_new_array};
   void (*volatile const deletes[])(void*) = {delete_plain, own_delete_plain, delete_array, own_delete_array};
-  const bool ours =
-      news[0] == news[1] && news[2] == news[3] && deletes[0] == deletes[1] && deletes[2] == deletes[3];
+  const bool ours = news[0] == news[1] && news[2] == news[3] && deletes[0] == deletes[1] && deletes[2] == deletes[3];
   set_operators_are_replaced(!ours);
 }
 
@@ -167,16 +159,14 @@ void delete_array(void* p) {
 void* new_aligned(std::size_t bytes, std::align_val_t alignment) {
   if (!is_ours()) return library_new<"_ZnwmSt11align_val_t">(PENUMBRA_CALLER(), bytes, alignment);
   if (!is_valid(alignment)) throw_bad_alloc(PENUMBRA_CALLER());
-  return obtain_or_throw({.bytes = bytes, .alignment = aligned(alignment), .by = name_of(kNew)},
-                         PENUMBRA_CALLER());
+  return obtain_or_throw({.bytes = bytes, .alignment = aligned(alignment), .by = name_of(kNew)}, PENUMBRA_CALLER());
 }
 
 void* new_array_aligned(std::size_t bytes, std::align_val_t alignment) {
   if (!is_ours()) return library_new<"_ZnamSt11align_val_t">(PENUMBRA_CALLER(), bytes, alignment);
   if (operators_are_replaced()) return new_aligned(bytes, alignment);
   if (!is_valid(alignment)) throw_bad_alloc(PENUMBRA_CALLER());
-  return obtain_or_throw({.bytes = bytes, .alignment = aligned(alignment), .by = kNewArray},
-                         PENUMBRA_CALLER());
+  return obtain_or_throw({.bytes = bytes, .alignment = aligned(alignment), .by = kNewArray}, PENUMBRA_CALLER());
 }
 
 void delete_aligned(void* p, std::align_val_t alignment) {
@@ -223,8 +213,7 @@ void* new_nothrow(std::size_t bytes, const std::nothrow_t& tag) {
     void* const p = obtain({.bytes = bytes, .by = kNew}, PENUMBRA_CALLER());
     if (p != nullptr || !has_new_handler(PENUMBRA_CALLER())) return p;
   }
-  return library_new<"_ZnwmRKSt9nothrow_t", std::size_t, const std::nothrow_t&>(PENUMBRA_CALLER(), bytes,
-                                                                                tag);
+  return library_new<"_ZnwmRKSt9nothrow_t", std::size_t, const std::nothrow_t&>(PENUMBRA_CALLER(), bytes, tag);
 }
 
 void* new_array_nothrow(std::size_t bytes, const std::nothrow_t& tag) {
@@ -232,8 +221,7 @@ void* new_array_nothrow(std::size_t bytes, const std::nothrow_t& tag) {
     void* const p = obtain({.bytes = bytes, .by = kNewArray}, PENUMBRA_CALLER());
     if (p != nullptr || !has_new_handler(PENUMBRA_CALLER())) return p;
   }
-  return library_new<"_ZnamRKSt9nothrow_t", std::size_t, const std::nothrow_t&>(PENUMBRA_CALLER(), bytes,
-                                                                                tag);
+  return library_new<"_ZnamRKSt9nothrow_t", std::size_t, const std::nothrow_t&>(PENUMBRA_CALLER(), bytes, tag);
 }
 
 void* new_aligned_nothrow(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t& tag) {
@@ -242,19 +230,18 @@ void* new_aligned_nothrow(std::size_t bytes, std::align_val_t alignment, const s
     void* const p = obtain({.bytes = bytes, .alignment = aligned(alignment), .by = kNew}, PENUMBRA_CALLER());
     if (p != nullptr || !has_new_handler(PENUMBRA_CALLER())) return p;
   }
-  return library_new<"_ZnwmSt11align_val_tRKSt9nothrow_t", std::size_t, std::align_val_t,
-                     const std::nothrow_t&>(PENUMBRA_CALLER(), bytes, alignment, tag);
+  return library_new<"_ZnwmSt11align_val_tRKSt9nothrow_t", std::size_t, std::align_val_t, const std::nothrow_t&>(
+      PENUMBRA_CALLER(), bytes, alignment, tag);
 }
 
 void* new_array_aligned_nothrow(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t& tag) {
   if (is_ours() && !operators_are_replaced()) {
     if (!is_valid(alignment)) return nullptr;
-    void* const p =
-        obtain({.bytes = bytes, .alignment = aligned(alignment), .by = kNewArray}, PENUMBRA_CALLER());
+    void* const p = obtain({.bytes = bytes, .alignment = aligned(alignment), .by = kNewArray}, PENUMBRA_CALLER());
     if (p != nullptr || !has_new_handler(PENUMBRA_CALLER())) return p;
   }
-  return library_new<"_ZnamSt11align_val_tRKSt9nothrow_t", std::size_t, std::align_val_t,
-                     const std::nothrow_t&>(PENUMBRA_CALLER(), bytes, alignment, tag);
+  return library_new<"_ZnamSt11align_val_tRKSt9nothrow_t", std::size_t, std::align_val_t, const std::nothrow_t&>(
+      PENUMBRA_CALLER(), bytes, alignment, tag);
 }
 
 void delete_nothrow(void* p, const std::nothrow_t& tag) {
@@ -273,8 +260,8 @@ void delete_array_nothrow(void* p, const std::nothrow_t& tag) {
 
 void delete_aligned_nothrow(void* p, std::align_val_t alignment, const std::nothrow_t& tag) {
   if (!is_ours()) {
-    return library_delete<"_ZdlPvSt11align_val_tRKSt9nothrow_t", void*, std::align_val_t,
-                          const std::nothrow_t&>(PENUMBRA_CALLER(), p, alignment, tag);
+    return library_delete<"_ZdlPvSt11align_val_tRKSt9nothrow_t", void*, std::align_val_t, const std::nothrow_t&>(
+        PENUMBRA_CALLER(), p, alignment, tag);
   }
   if (operators_are_replaced()) return delete_aligned(p, alignment);
   delete_checked(p, kNew, kAnySize, aligned(alignment), PENUMBRA_CALLER());
@@ -282,8 +269,8 @@ void delete_aligned_nothrow(void* p, std::align_val_t alignment, const std::noth
 
 void delete_array_aligned_nothrow(void* p, std::align_val_t alignment, const std::nothrow_t& tag) {
   if (!is_ours()) {
-    return library_delete<"_ZdaPvSt11align_val_tRKSt9nothrow_t", void*, std::align_val_t,
-                          const std::nothrow_t&>(PENUMBRA_CALLER(), p, alignment, tag);
+    return library_delete<"_ZdaPvSt11align_val_tRKSt9nothrow_t", void*, std::align_val_t, const std::nothrow_t&>(
+        PENUMBRA_CALLER(), p, alignment, tag);
   }
   if (operators_are_replaced()) return delete_array_aligned(p, alignment);
   delete_checked(p, kNewArray, kAnySize, aligned(alignment), PENUMBRA_CALLER());

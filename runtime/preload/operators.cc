@@ -66,8 +66,7 @@ bool has_new_handler(const CodeContext& caller) {
 
 void throw_bad_alloc(const CodeContext& caller) {
   if (const auto raise = find_any<void (*)()>(kThrowBadAlloc, caller)) raise();
-  static constexpr char kLine[] =
-      "penumbra: operator new: out of memory, and no C++ library to throw bad_alloc\n";
+  static constexpr char kLine[] = "penumbra: operator new: out of memory, and no C++ library to throw bad_alloc\n";
   os::write_all(2, kLine, sizeof kLine - 1);
   ::abort();
 }

@@ -201,13 +201,13 @@ PENUMBRA_EXPORT int fexecve(int fd, char* const argv[], char* const envp[]) {
 }
 
 // The words of a variadic call, in an array on the stack of the function that says this.
-#define PENUMBRA_GATHER(first, argv)                                                              \
-  va_list words;                                                                                  \
-  va_start(words, first);                                                                         \
-  const std::size_t word_count = gather_words(first, words, nullptr);                             \
-  va_end(words);                                                                                  \
+#define PENUMBRA_GATHER(first, argv)                                                               \
+  va_list words;                                                                                   \
+  va_start(words, first);                                                                          \
+  const std::size_t word_count = gather_words(first, words, nullptr);                              \
+  va_end(words);                                                                                   \
   const auto argv = static_cast<const char**>(__builtin_alloca(word_count * sizeof(const char*))); \
-  va_start(words, first);                                                                         \
+  va_start(words, first);                                                                          \
   gather_words(first, words, argv)
 
 PENUMBRA_EXPORT int execl(const char* path, const char* first, ...) {

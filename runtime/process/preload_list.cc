@@ -15,7 +15,9 @@ bool is_preload(const char* entry) {
   return true;
 }
 
-bool separates(char c) { return c == ':' || c == ' '; }
+bool separates(char c) {
+  return c == ':' || c == ' ';
+}
 
 bool is_ours(const char* name, std::size_t length) {
   constexpr std::size_t kOurs = sizeof kLibraryName - 1;

@@ -98,7 +98,9 @@ void inspect_elf(int fd, const Elf64_Ehdr& header, ProgramFile& program) {
   program.kind = program.sanitizer != nullptr ? ProgramKind::kSanitizer : ProgramKind::kDynamic;
 }
 
-bool is_blank(char c) { return c == ' ' || c == '\t'; }
+bool is_blank(char c) {
+  return c == ' ' || c == '\t';
+}
 
 // "#! interpreter argument with blanks", as load_script in fs/binfmt_script.c reads it.
 void inspect_script(const char* line, std::size_t bytes, ProgramFile& program) {

@@ -33,10 +33,10 @@ inline constexpr int kScriptDepth = 5;
 
 struct ProgramFile {
   ProgramKind kind = ProgramKind::kUnknown;
-  bool changes_id = false;               // set-user-ID or set-group-ID
-  const char* sanitizer = nullptr;       // kSanitizer: "AddressSanitizer", ...
-  char interpreter[kScriptLineBytes];    // kScript: the program behind #!
-  char argument[kScriptLineBytes];       // kScript: the rest of the line, one argument; may be empty
+  bool changes_id = false;             // set-user-ID or set-group-ID
+  const char* sanitizer = nullptr;     // kSanitizer: "AddressSanitizer", ...
+  char interpreter[kScriptLineBytes];  // kScript: the program behind #!
+  char argument[kScriptLineBytes];     // kScript: the rest of the line, one argument; may be empty
 
   bool drops_preload() const {
     return changes_id || kind == ProgramKind::kForeign || kind == ProgramKind::kSanitizer;

@@ -112,15 +112,18 @@ void append_frame(TextBuffer& out, const CodeName& name) {
   append_place(out, name);
   if (name.source_count > 0) {
     const SourceFrame& inner = name.source[0];
-    if (inner.function != nullptr && !same_text(inner.function, name.function)) out.append(" ").append(inner.function);
+    if (inner.function != nullptr && !same_text(inner.function, name.function))
+      out.append(" ").append(inner.function);
     if (inner.file != nullptr) {
       out.append(" ").append(inner.file);
       if (inner.line != 0) out.append(":").dec(inner.line);
     }
   }
   if (name.module != nullptr && (name.source_count == 0 || name.source[0].file == nullptr)) {
-    out.append(" (").append(name.module_path != nullptr ? name.module_path : name.module).append("+").hex(
-        name.module_offset);
+    out.append(" (")
+        .append(name.module_path != nullptr ? name.module_path : name.module)
+        .append("+")
+        .hex(name.module_offset);
     if (name.build_id != nullptr) out.append(", build-id ").append(name.build_id);
     if (name.near != nullptr) out.append(", ").hex(name.near_offset).append(" after ").append(name.near);
     if (!name.module_is_loaded) out.append(", unloaded since");

@@ -34,16 +34,16 @@ struct CodeName {
   std::uintptr_t pc = 0;
   bool is_return_address = false;
   const char* function = nullptr;
-  std::uintptr_t offset = 0;  // of pc in the function
-  std::size_t bytes = 0;      // of the function; 0 where unknown
+  std::uintptr_t offset = 0;   // of pc in the function
+  std::size_t bytes = 0;       // of the function; 0 where unknown
   const char* near = nullptr;  // a symbol before the function that does not cover it, where that is all there is
   std::uintptr_t near_offset = 0;
-  const char* module = nullptr;       // base name; null outside modules
+  const char* module = nullptr;  // base name; null outside modules
   const char* module_path = nullptr;
   std::uintptr_t module_offset = 0;  // address in the file's own terms
   const char* build_id = nullptr;    // hex; null where the file has none
   bool module_is_loaded = false;
-  std::size_t source_count = 0;  // 0 where the helper knew nothing
+  std::size_t source_count = 0;                        // 0 where the helper knew nothing
   std::array<SourceFrame, kMaxSourceFrames> source{};  // innermost first; the last one is the function itself
 };
 

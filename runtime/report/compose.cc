@@ -12,7 +12,9 @@ static_assert(sizeof kRule - 1 == 66);
 // What stands before the first byte of a row: mark, address, colon, blank.
 constexpr std::size_t kRowPrefix = 1 + 16 + 2;
 
-void append_address(TextBuffer& out, AppAddr a) { out.hex_padded(a.value, 16); }
+void append_address(TextBuffer& out, AppAddr a) {
+  out.hex_padded(a.value, 16);
+}
 
 void append_range(TextBuffer& out, AppAddr begin, std::size_t bytes) {
   out.append("[");
@@ -109,12 +111,16 @@ void append_details(TextBuffer& out, const ReportInput& input) {
   if (fault.function != nullptr) out.append("Checked call: ").append(fault.function).append("()\n");
   switch (fault.kind) {
     case FaultKind::kMismatchedFree:
-      out.append("Allocated with ").append(allocator_word(fault.allocated_by)).append(", freed with ").append(
-          deallocator_word(fault.freed_by)).append("\n");
+      out.append("Allocated with ")
+          .append(allocator_word(fault.allocated_by))
+          .append(", freed with ")
+          .append(deallocator_word(fault.freed_by))
+          .append("\n");
       break;
     case FaultKind::kSizeMismatch:
-      out.append("The size or alignment given to ").append(deallocator_word(fault.freed_by)).append(
-          " is not that of the object");
+      out.append("The size or alignment given to ")
+          .append(deallocator_word(fault.freed_by))
+          .append(" is not that of the object");
       if (fault.size != 0) out.append(": ").dec(fault.size).append(" bytes were given");
       out.append("\n");
       break;
@@ -127,19 +133,23 @@ void append_details(TextBuffer& out, const ReportInput& input) {
       out.append("\n");
       break;
     case FaultKind::kWrappedAccess:
-      out.append("The size wraps around; as a signed number it is ").dec_signed(
-          static_cast<std::int64_t>(fault.size)).append("\n");
+      out.append("The size wraps around; as a signed number it is ")
+          .dec_signed(static_cast<std::int64_t>(fault.size))
+          .append("\n");
       break;
     case FaultKind::kWildAccess:
       // A check's own look at the shadow, or a use of it by the program: the address that this byte stands for.
       if (s.fault.address_known && fault.addr.value >= shadow::kShadowOffset && fault.addr.value < kUserAddressEnd &&
           !shadow::has_shadow(fault.addr)) {
         const AppAddr original = shadow::app_of(ShadowAddr(fault.addr.value));
-        out.append("KASAN: ").append(original.value < kPageSize ? "null-ptr-deref"
+        out.append("KASAN: ").append(original.value < kPageSize     ? "null-ptr-deref"
                                      : shadow::has_shadow(original) ? "probably user-memory-access"
                                                                     : "maybe wild-memory-access");
-        out.append(" in range [0x").hex_padded(original.value, 16).append("-0x").hex_padded(
-            original.value + shadow::kGranuleSize - 1, 16).append("]\n");
+        out.append(" in range [0x")
+            .hex_padded(original.value, 16)
+            .append("-0x")
+            .hex_padded(original.value + shadow::kGranuleSize - 1, 16)
+            .append("]\n");
       }
       break;
     case FaultKind::kBadAccess:
@@ -158,7 +168,9 @@ void append_distance(TextBuffer& out, const Diagnosis& d, const char* what) {
   out.append(what).dec(d.place_bytes).append("-byte ");
 }
 
-const char* life_word(const Diagnosis& d) { return d.place_is_freed ? "freed " : "allocated "; }
+const char* life_word(const Diagnosis& d) {
+  return d.place_is_freed ? "freed " : "allocated ";
+}
 
 void append_lives(TextBuffer& out, const ReportInput& input, std::uint32_t allocated_by, std::uint32_t freed_by) {
   out.append("Allocated by task ").dec(allocated_by).append(":\n");
@@ -202,8 +214,9 @@ const char* area_word(region::AreaKind kind) {
 void append_region(TextBuffer& out, const ReportInput& input) {
   const region::AreaInfo& area = input.snapshot->area;
   append_lives(out, input, area.allocated_by, area.freed_by);
-  out.append("The buggy address belongs to a ").append(input.diagnosis.place_is_freed ? "freed " : "").dec(
-      area.area_bytes / kPageSize);
+  out.append("The buggy address belongs to a ")
+      .append(input.diagnosis.place_is_freed ? "freed " : "")
+      .dec(area.area_bytes / kPageSize);
   out.append("-page ").append(area_word(area.kind)).append(" region starting at ").hex(area.begin.value);
   if (input.allocated.count != 0) {
     out.append(" allocated at ");
@@ -235,12 +248,18 @@ void append_frame_objects(TextBuffer& out, const ReportInput& input) {
   append_task(out, s);
   out.append("\n and is located at offset ").dec(input.diagnosis.guilty - frame.begin).append(" in frame:\n ");
   append_place_of(out, input, frame.function);
-  out.append("\n\nThis frame has ").dec(frame.objects_described).append(
-      frame.objects_described == 1 ? " object:\n" : " objects:\n");
+  out.append("\n\nThis frame has ")
+      .dec(frame.objects_described)
+      .append(frame.objects_described == 1 ? " object:\n" : " objects:\n");
   for (std::size_t i = 0; i < frame.object_count; ++i) {
     const FrameObject& object = frame.objects[i];
-    out.append(" [").dec(object.begin).append(", ").dec(object.begin + object.bytes).append(") '").append(
-        object.name).append("'");
+    out.append(" [")
+        .dec(object.begin)
+        .append(", ")
+        .dec(object.begin + object.bytes)
+        .append(") '")
+        .append(object.name)
+        .append("'");
     if (object.line != 0) out.append(" (line ").dec(object.line).append(")");
     out.append("\n");
   }
@@ -308,8 +327,13 @@ void compose_report(TextBuffer& out, const ReportInput& input) {
   out.append("\n");
   append_access(out, input);
   append_details(out, input);
-  out.append("\nCPU: ").dec(s.cpu).append(" UID: ").dec(s.uid).append(" PID: ").dec(
-      static_cast<std::uint64_t>(s.process)).append(" Comm: ");
+  out.append("\nCPU: ")
+      .dec(s.cpu)
+      .append(" UID: ")
+      .dec(s.uid)
+      .append(" PID: ")
+      .dec(static_cast<std::uint64_t>(s.process))
+      .append(" Comm: ");
   out.append(s.task_name[0] != '\0' ? s.task_name : "?").append(" Penumbra " PENUMBRA_VERSION "\n");
   out.append("Call Trace:\n");
   append_stack(out, input, input.access);

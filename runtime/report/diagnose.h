@@ -54,7 +54,7 @@ inline constexpr std::size_t kMaxFrameObjects = 16;
 
 struct StackFrameInfo {
   AppAddr begin;
-  std::uintptr_t function = 0;  // pc of the function that owns the frame
+  std::uintptr_t function = 0;        // pc of the function that owns the frame
   std::size_t objects_described = 0;  // may exceed what `objects` holds
   std::size_t object_count = 0;
   std::array<FrameObject, kMaxFrameObjects> objects{};
@@ -80,8 +80,8 @@ struct Snapshot {
   bool has_global = false;
   GlobalInfo global;
   std::uintptr_t stack_pointer = 0;  // where a signal interrupted, else 0
-  bool on_stack = false;           // the address lies in the writable mapping that the stack pointer points into
-  int task = 0;                    // thread id
+  bool on_stack = false;             // the address lies in the writable mapping that the stack pointer points into
+  int task = 0;                      // thread id
   int process = 0;
   unsigned cpu = 0;
   unsigned uid = 0;
@@ -89,11 +89,33 @@ struct Snapshot {
 };
 
 enum class BugClass : std::uint8_t {
-  kSlabOutOfBounds, kSlabUseAfterFree, kUseAfterFree, kDoubleFree, kInvalidFree, kAllocDeallocMismatch,
-  kSizeMismatch, kSlabCorruption, kVmallocOutOfBounds, kVmallocUseAfterFree, kVmallocGuard, kGlobalOutOfBounds,
-  kStackOutOfBounds, kAllocaOutOfBounds, kUseAfterScope, kUseAfterReturn, kStackUseAfterExit, kUseAfterPoison,
-  kContainerOverflow, kNullPtrDeref, kUserMemoryAccess, kWildMemoryAccess, kOutOfBounds, kParamOverlap,
-  kStackOverflow, kBusError, kUnknownCrash,
+  kSlabOutOfBounds,
+  kSlabUseAfterFree,
+  kUseAfterFree,
+  kDoubleFree,
+  kInvalidFree,
+  kAllocDeallocMismatch,
+  kSizeMismatch,
+  kSlabCorruption,
+  kVmallocOutOfBounds,
+  kVmallocUseAfterFree,
+  kVmallocGuard,
+  kGlobalOutOfBounds,
+  kStackOutOfBounds,
+  kAllocaOutOfBounds,
+  kUseAfterScope,
+  kUseAfterReturn,
+  kStackUseAfterExit,
+  kUseAfterPoison,
+  kContainerOverflow,
+  kNullPtrDeref,
+  kUserMemoryAccess,
+  kWildMemoryAccess,
+  kOutOfBounds,
+  kParamOverlap,
+  kStackOverflow,
+  kBusError,
+  kUnknownCrash,
 };
 inline constexpr std::size_t kBugClasses = static_cast<std::size_t>(BugClass::kUnknownCrash) + 1;
 

@@ -5,6 +5,10 @@
 #include "runtime/base/os_process.h"
 #include "runtime/report/exit_status.h"
 
-PENUMBRA_EXPORT __attribute__((noreturn)) void _exit(int status) { penumbra::report::end_now(status); }
+PENUMBRA_EXPORT __attribute__((noreturn)) void _exit(int status) {
+  penumbra::report::end_now(status);
+}
 
-PENUMBRA_EXPORT __attribute__((noreturn)) void _Exit(int status) { penumbra::report::end_now(status); }
+PENUMBRA_EXPORT __attribute__((noreturn)) void _Exit(int status) {
+  penumbra::report::end_now(status);
+}

@@ -57,7 +57,9 @@ void arm_exit_handler(void (*before_end)()) {
   __cxa_at_quick_exit(end_quick, nullptr);
 }
 
-bool owns_memory() { return current_task().pid == g_owner.load(std::memory_order_relaxed); }
+bool owns_memory() {
+  return current_task().pid == g_owner.load(std::memory_order_relaxed);
+}
 
 void mark_reported() {
   const int me = current_task().pid;

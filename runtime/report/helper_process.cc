@@ -37,7 +37,7 @@ constinit FileIdentity g_identity;
 
 // What the two children share with us while we are suspended.
 struct Plan {
-  int input;   // the helper's ends
+  int input;  // the helper's ends
   int output;
   int helper_pid;
 };
@@ -45,7 +45,9 @@ struct Plan {
 alignas(16) constinit std::uint8_t g_intermediate_stack[kStackBytes] = {};
 alignas(16) constinit std::uint8_t g_helper_stack[kStackBytes] = {};
 
-long as_long(const void* p) { return reinterpret_cast<long>(p); }
+long as_long(const void* p) {
+  return reinterpret_cast<long>(p);
+}
 
 bool identify(const char* path, FileIdentity& identity) {
   struct stat status;

@@ -101,10 +101,10 @@ Symbol nearest_symbol(const Module& module, std::uintptr_t pc) {
     if (begin > pc || begin < module.begin) continue;
     const bool covers = pc - begin < symbol.st_size;
     const char* name = table.strings + symbol.st_name;
-    const bool better = best.name == nullptr || covers > best.covers ||
-                        (covers == best.covers &&
-                         (begin > best.begin ||
-                          (begin == best.begin && leading_underscores(name) < leading_underscores(best.name))));
+    const bool better =
+        best.name == nullptr || covers > best.covers ||
+        (covers == best.covers &&
+         (begin > best.begin || (begin == best.begin && leading_underscores(name) < leading_underscores(best.name))));
     if (better) best = Symbol{name, begin, symbol.st_size, covers};
   }
   return best;

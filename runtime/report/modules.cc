@@ -169,6 +169,8 @@ void remember_all() {
   dl_iterate_phdr(remember_one, nullptr);
 }
 
-void remember_executable() { os::executable_path(g_executable, sizeof g_executable); }
+void remember_executable() {
+  os::executable_path(g_executable, sizeof g_executable);
+}
 
 }  // namespace penumbra::report

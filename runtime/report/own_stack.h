@@ -18,5 +18,4 @@ int penumbra_call_on_stack(void (*function)(void*), void* argument, void* top);
 // Continues as if penumbra_call_on_stack(..., top) had returned 0. A signal handler makes it the interrupted
 // context's next instruction, with `top` in rdi.
 [[noreturn]] void penumbra_abandon_stack(void* top);
-
 }

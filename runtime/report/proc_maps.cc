@@ -58,8 +58,8 @@ bool parse_mapping(const char* line, std::size_t length, Mapping& mapping) {
   cursor.skip_word();  // what is left of the offset: only the blank
   cursor.skip_word();  // device
   cursor.skip_word();  // inode
-  const std::size_t path = std::min<std::size_t>(static_cast<std::size_t>(cursor.end - cursor.at),
-                                                 sizeof mapping.path - 1);
+  const std::size_t path =
+      std::min<std::size_t>(static_cast<std::size_t>(cursor.end - cursor.at), sizeof mapping.path - 1);
   raw_copy(mapping.path, cursor.at, path);
   mapping.path[path] = '\0';
   return true;

@@ -13,8 +13,8 @@
 #include "runtime/report/report_lock.h"
 #include "runtime/report/seen_places.h"
 #include "runtime/report/sink.h"
-#include "shadow/address_map.h"
 #include "runtime/stacks/stacks.h"
+#include "shadow/address_map.h"
 
 namespace penumbra::report {
 namespace {
@@ -42,7 +42,9 @@ constinit bool g_is_new = false;
 constinit std::atomic<bool> g_is_composing{false};
 alignas(16) constinit std::uint8_t g_stack[128 << 10] = {};
 
-void* stack_top() { return g_stack + sizeof g_stack; }
+void* stack_top() {
+  return g_stack + sizeof g_stack;
+}
 
 // What was wrong, as far as one look tells: enough to recognise most repeats without a lock.
 std::uint32_t cheap_kind(const Fault& fault) {
@@ -54,7 +56,9 @@ std::uint32_t cheap_kind(const Fault& fault) {
 }
 
 // The bug class as a place's second half; never a value of cheap_kind().
-std::uint32_t class_kind(BugClass bug_class) { return static_cast<std::uint32_t>(bug_class); }
+std::uint32_t class_kind(BugClass bug_class) {
+  return static_cast<std::uint32_t>(bug_class);
+}
 
 void name_stack(const Stack& stack, bool first_is_exact) {
   for (std::size_t i = 0; i < stack.count; ++i) {
@@ -70,7 +74,9 @@ void prepare_and_compose(void* fault_argument) {
   g_input.diagnosis = diagnose(g_snapshot);
   switch (g_seen.note(fault.context.pc, class_kind(g_input.diagnosis.bug_class))) {
     case SeenPlaces::Verdict::kNew: break;
-    case SeenPlaces::Verdict::kRepeat: if (g_options->multi_shot) break; return;
+    case SeenPlaces::Verdict::kRepeat:
+      if (g_options->multi_shot) break;
+      return;
     case SeenPlaces::Verdict::kFull: return;
   }
   g_seen.note(fault.context.pc, cheap_kind(fault));
@@ -88,8 +94,13 @@ void prepare_and_compose(void* fault_argument) {
 
 void say_line(const char* what, const Fault& fault) {
   FixedTextBuffer<256> line;
-  line.append("penumbra: ").append(what).append(" (pc ").hex(fault.context.pc).append(", addr ").hex(
-      fault.addr.value).append(")\n");
+  line.append("penumbra: ")
+      .append(what)
+      .append(" (pc ")
+      .hex(fault.context.pc)
+      .append(", addr ")
+      .hex(fault.addr.value)
+      .append(")\n");
   write_out(line.data(), line.size());
 }
 
@@ -97,8 +108,7 @@ bool ends_process(const Diagnosis& diagnosis) {
   switch (g_options->reaction()) {
     case FaultReaction::kReport: return false;
     case FaultReaction::kPanic: return true;
-    case FaultReaction::kPanicOnWrite:
-      return diagnosis.access == Access::kWrite || diagnosis.access == Access::kFree;
+    case FaultReaction::kPanicOnWrite: return diagnosis.access == Access::kWrite || diagnosis.access == Access::kFree;
   }
   return false;
 }
@@ -107,13 +117,16 @@ void report_locked(const Fault& fault, bool counts) {
   g_text.clear();
   g_is_new = false;
   g_is_composing.store(true, std::memory_order_relaxed);
-  const bool finished =
-      penumbra_call_on_stack(prepare_and_compose, const_cast<Fault*>(&fault), stack_top()) != 0;
+  const bool finished = penumbra_call_on_stack(prepare_and_compose, const_cast<Fault*>(&fault), stack_top()) != 0;
   g_is_composing.store(false, std::memory_order_relaxed);
   if (!finished) {
-    g_text.append("\npenumbra: a fault inside the report of ").append(
-        g_is_new ? class_word(g_input.diagnosis.bug_class) : "a fault").append(" (pc ").hex(fault.context.pc).append(
-        ", addr ").hex(fault.addr.value).append("); the rest of it is left out\n");
+    g_text.append("\npenumbra: a fault inside the report of ")
+        .append(g_is_new ? class_word(g_input.diagnosis.bug_class) : "a fault")
+        .append(" (pc ")
+        .hex(fault.context.pc)
+        .append(", addr ")
+        .hex(fault.addr.value)
+        .append("); the rest of it is left out\n");
     g_is_new = true;
   }
   if (g_text.lost() != 0) {
@@ -181,7 +194,9 @@ void init_reports(const Options& options, const Sources& sources, SymbolizeHook 
   set_fault_hook(report_fault);
 }
 
-void set_listener(const Listener& listener) { g_listener = listener; }
+void set_listener(const Listener& listener) {
+  g_listener = listener;
+}
 
 void end_process() {
   if (g_listener.ending != nullptr) g_listener.ending();
@@ -210,9 +225,13 @@ void fork_child() {
   forget_reported_after_fork();
 }
 
-void report_fault(const Fault& fault) { report(fault, true); }
+void report_fault(const Fault& fault) {
+  report(fault, true);
+}
 
-void report_handled_fault(const Fault& fault) { report(fault, false); }
+void report_handled_fault(const Fault& fault) {
+  report(fault, false);
+}
 
 bool abandon_report(void* ucontext) {
   if (!g_lock.is_held_by(current_task()) || !g_is_composing.load(std::memory_order_relaxed)) return false;

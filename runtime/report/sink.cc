@@ -42,8 +42,11 @@ int open_log() {
   if (opened.ok()) return os::move_high(static_cast<int>(opened.value()), kLowestOwnDescriptor);
   if (g_has_stderr) {
     FixedTextBuffer<kMaxPath + 128> line;
-    line.append("penumbra: cannot open log_path '").append(path.c_str()).append("' (errno ").dec(
-        static_cast<std::uint64_t>(opened.error())).append("): the report goes to stderr\n");
+    line.append("penumbra: cannot open log_path '")
+        .append(path.c_str())
+        .append("' (errno ")
+        .dec(static_cast<std::uint64_t>(opened.error()))
+        .append("): the report goes to stderr\n");
     write_patiently(kStderr, line.data(), line.size());
   }
   return -1;

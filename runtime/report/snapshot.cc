@@ -21,9 +21,13 @@ constexpr std::uintptr_t kFrameMagic = 0x41b58ab3;
 // How far below a bad byte its frame may begin; larger frames are rare and only lose their description.
 constexpr std::size_t kMaxFrameBytes = 64 << 10;
 
-std::uint8_t shadow_byte(AppAddr a) { return *shadow::shadow_of(a).ptr<const volatile std::uint8_t>(); }
+std::uint8_t shadow_byte(AppAddr a) {
+  return *shadow::shadow_of(a).ptr<const volatile std::uint8_t>();
+}
 
-bool is_tag(std::uint8_t value, ShadowTag tag) { return value == static_cast<std::uint8_t>(tag); }
+bool is_tag(std::uint8_t value, ShadowTag tag) {
+  return value == static_cast<std::uint8_t>(tag);
+}
 
 void collect_rows(AppAddr guilty, ShadowRows& rows) {
   const std::uintptr_t middle = round_down(guilty.value, kBytesPerRow);
@@ -31,8 +35,8 @@ void collect_rows(AppAddr guilty, ShadowRows& rows) {
   if (middle < (kShadowRows / 2) * kBytesPerRow) rows.begin = AppAddr();
   for (std::size_t row = 0; row < kShadowRows; ++row) {
     const AppAddr begin = rows.begin + row * kBytesPerRow;
-    rows.known[row] = shadow::is_reserved() && shadow::has_shadow(begin) &&
-                      shadow::has_shadow(begin + (kBytesPerRow - 1));
+    rows.known[row] =
+        shadow::is_reserved() && shadow::has_shadow(begin) && shadow::has_shadow(begin + (kBytesPerRow - 1));
     if (!rows.known[row]) continue;
     for (std::size_t i = 0; i < kGranulesPerRow; ++i) {
       rows.bytes[row][i] = shadow_byte(begin + i * shadow::kGranuleSize);

@@ -66,7 +66,9 @@ std::size_t slot_for(std::uint64_t value) {
 
 }  // namespace
 
-bool is_watched(int signal) { return signal == SIGSEGV || signal == SIGBUS; }
+bool is_watched(int signal) {
+  return signal == SIGSEGV || signal == SIGBUS;
+}
 
 struct sigaction to_kernel(const struct sigaction& wanted) {
   if (wanted.sa_handler == SIG_IGN || reinterpret_cast<std::uintptr_t>(wanted.sa_handler) >= kUserAddressEnd) {
@@ -105,6 +107,8 @@ struct sigaction to_program(const struct sigaction& held) {
   return shown;
 }
 
-Disposition disposition_of(std::size_t slot) { return unpack(g_slots[slot].load(std::memory_order_acquire)); }
+Disposition disposition_of(std::size_t slot) {
+  return unpack(g_slots[slot].load(std::memory_order_acquire));
+}
 
 }  // namespace penumbra::signals

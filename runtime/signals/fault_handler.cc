@@ -53,8 +53,8 @@ void report_signal(int signal, const siginfo_t& info, const ucontext_t& context,
   }
   if (!program_handles || (fault.address_known && is_own_memory(fault.addr))) {
     report::report_fault(fault);
-  } else if (process_options().handled_faults && (!fault.address_known || fault.addr.value < kPageSize ||
-                                                  fault.addr.value >= kUserAddressEnd)) {
+  } else if (process_options().handled_faults &&
+             (!fault.address_known || fault.addr.value < kPageSize || fault.addr.value >= kUserAddressEnd)) {
     report::report_handled_fault(fault);
   }
 }

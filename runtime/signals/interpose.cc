@@ -35,7 +35,9 @@ Function next(std::atomic<Function>& cache, const char* name) {
   return real;
 }
 
-bool is_ours(int signal) { return is_watching() && is_watched(signal); }
+bool is_ours(int signal) {
+  return is_watching() && is_watched(signal);
+}
 
 int set_action(int signal, const struct sigaction* wanted, struct sigaction* old) {
   if (!is_ours(signal)) return real_sigaction()(signal, wanted, old);

@@ -16,7 +16,9 @@ constexpr unsigned kRsp = 4;
 constexpr unsigned kRsi = 6;
 constexpr unsigned kRdi = 7;
 
-bool is_canonical(std::uintptr_t a) { return a < kUserAddressEnd || a >= ~std::uintptr_t{0} - kUserAddressEnd + 1; }
+bool is_canonical(std::uintptr_t a) {
+  return a < kUserAddressEnd || a >= ~std::uintptr_t{0} - kUserAddressEnd + 1;
+}
 
 struct Instruction {
   const std::uint8_t* at;
@@ -49,7 +51,13 @@ bool take_prefixes(Instruction& i) {
       case 0x67: i.has_short_address = true; continue;
       case 0x64:
       case 0x65: i.has_segment = true; continue;
-      case 0x26: case 0x2e: case 0x36: case 0x3e: case 0xf0: case 0xf2: case 0xf3: continue;
+      case 0x26:
+      case 0x2e:
+      case 0x36:
+      case 0x3e:
+      case 0xf0:
+      case 0xf2:
+      case 0xf3: continue;
       default: break;
     }
     if ((byte & 0xf0) == 0x40) {
@@ -176,18 +184,24 @@ Operand decode_operand(const std::uint8_t* code, std::size_t length, const greg_
   if (has_modrm(i)) return modrm_operand(i);
   if (i.map != 0) return {OperandKind::kNone, AppAddr(), false};
   switch (i.opcode) {
-    case 0xa4: case 0xa5: {  // movs
+    case 0xa4:
+    case 0xa5: {  // movs
       const Operand from = judged(i.reg(kRsi), false);
       return from.kind == OperandKind::kNonCanonical ? from : judged(i.reg(kRdi), true);
     }
-    case 0xa6: case 0xa7: {  // cmps
+    case 0xa6:
+    case 0xa7: {  // cmps
       const Operand left = judged(i.reg(kRsi), false);
       return left.kind == OperandKind::kNonCanonical ? left : judged(i.reg(kRdi), false);
     }
-    case 0xaa: case 0xab: return judged(i.reg(kRdi), true);   // stos
-    case 0xac: case 0xad: return judged(i.reg(kRsi), false);  // lods
-    case 0xae: case 0xaf: return judged(i.reg(kRdi), false);  // scas
-    case 0xc2: case 0xc3: {  // ret: a good stack with a bad return address, or a bad stack
+    case 0xaa:
+    case 0xab: return judged(i.reg(kRdi), true);  // stos
+    case 0xac:
+    case 0xad: return judged(i.reg(kRsi), false);  // lods
+    case 0xae:
+    case 0xaf: return judged(i.reg(kRdi), false);  // scas
+    case 0xc2:
+    case 0xc3: {  // ret: a good stack with a bad return address, or a bad stack
       std::uintptr_t target;
       if (!is_canonical(i.reg(kRsp))) return judged(i.reg(kRsp), false);
       if (!load(AppAddr(i.reg(kRsp)), target)) return {};

@@ -36,13 +36,21 @@ SigactionFunction real_sigaction() {
   return real;
 }
 
-bool is_watching() { return g_watching.load(std::memory_order_acquire); }
+bool is_watching() {
+  return g_watching.load(std::memory_order_acquire);
+}
 
-void set_resume_hook(ResumeHook hook) { g_resume = hook; }
+void set_resume_hook(ResumeHook hook) {
+  g_resume = hook;
+}
 
-bool is_resumed(void* ucontext) { return g_resume != nullptr && g_resume(ucontext); }
+bool is_resumed(void* ucontext) {
+  return g_resume != nullptr && g_resume(ucontext);
+}
 
-bool in_span(AppAddr a) { return g_in_span != nullptr && g_in_span(a); }
+bool in_span(AppAddr a) {
+  return g_in_span != nullptr && g_in_span(a);
+}
 
 void reset_to_default(int signal) {
   struct sigaction now {};
@@ -53,7 +61,9 @@ void reset_to_default(int signal) {
   real_sigaction()(signal, &held, nullptr);
 }
 
-bool is_own_stack(const stack_t& stack) { return t_own_stack != nullptr && stack.ss_sp == t_own_stack; }
+bool is_own_stack(const stack_t& stack) {
+  return t_own_stack != nullptr && stack.ss_sp == t_own_stack;
+}
 
 void install_own_stack() {
   if (t_own_stack == nullptr) return;
@@ -81,7 +91,9 @@ void thread_ends() {
   give_thread_stack_memory(own);
 }
 
-void fork_child() { reset_thread_stacks_after_fork(); }
+void fork_child() {
+  reset_thread_stacks_after_fork();
+}
 
 void init(bool (*span_test)(AppAddr)) {
   g_in_span = span_test;

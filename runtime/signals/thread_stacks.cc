@@ -20,7 +20,9 @@ struct Unused {
 constinit Mutex g_lock;
 constinit std::uint8_t* g_unused = nullptr;
 
-Unused& link_of(std::uint8_t* stack) { return *reinterpret_cast<Unused*>(stack + kThreadStackBytes - sizeof(Unused)); }
+Unused& link_of(std::uint8_t* stack) {
+  return *reinterpret_cast<Unused*>(stack + kThreadStackBytes - sizeof(Unused));
+}
 
 void push_locked(std::uint8_t* stack) {
   link_of(stack).next = g_unused;
@@ -54,6 +56,8 @@ void give_thread_stack_memory(std::uint8_t* stack) {
   push_locked(stack);
 }
 
-void reset_thread_stacks_after_fork() { g_lock.reset_after_fork(); }
+void reset_thread_stacks_after_fork() {
+  g_lock.reset_after_fork();
+}
 
 }  // namespace penumbra::signals

@@ -106,7 +106,9 @@ class ByteCursor {
   // A number in one of the pointer formats, sign-extended where the format is signed.
   std::uint64_t plain(std::uint8_t format) {
     switch (format & kPeFormat) {
-      case 0x00: case 0x04: case 0x0c: return fixed<std::uint64_t>();
+      case 0x00:
+      case 0x04:
+      case 0x0c: return fixed<std::uint64_t>();
       case 0x01: return uleb();
       case 0x02: return fixed<std::uint16_t>();
       case 0x03: return fixed<std::uint32_t>();

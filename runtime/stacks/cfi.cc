@@ -5,7 +5,9 @@
 namespace penumbra::stacks {
 namespace {
 
-std::uintptr_t as_number(const std::uint8_t* p) { return reinterpret_cast<std::uintptr_t>(p); }
+std::uintptr_t as_number(const std::uint8_t* p) {
+  return reinterpret_cast<std::uintptr_t>(p);
+}
 
 // The fixed start of a CIE or FDE: its length and what follows.
 struct RecordHead {
@@ -127,7 +129,7 @@ class RowMachine {
       default: break;
     }
     switch (op) {
-      case 0x00: return true;  // nop
+      case 0x00: return true;                                                                // nop
       case 0x01: location = cursor.pointer(entry_.pointer_encoding, 0); return cursor.ok();  // set_loc
       case 0x02: location += cursor.u8() * entry_.code_alignment; return true;
       case 0x03: location += cursor.fixed<std::uint16_t>() * entry_.code_alignment; return true;

@@ -38,8 +38,8 @@ struct CfiEntry {
 };
 
 enum class RuleKind : std::uint8_t {
-  kUnspecified,    // no instruction spoke of it: the register keeps its value if callees must keep it
-  kUndefined,      // cannot be recovered; for the return address: the outermost frame
+  kUnspecified,  // no instruction spoke of it: the register keeps its value if callees must keep it
+  kUndefined,    // cannot be recovered; for the return address: the outermost frame
   kSame,
   kOffset,         // saved at CFA + value
   kValOffset,      // is CFA + value

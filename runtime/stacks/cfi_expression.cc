@@ -91,13 +91,17 @@ class Machine {
     switch (op) {
       case 0x1a: push(a & b); break;
       case 0x1b:  // signed division; the one quotient that does not fit is refused with division by zero
-        if (b == 0 || (signed_b == -1 && a == std::uint64_t{1} << 63)) fail(StepStatus::kBroken);
-        else push(static_cast<std::uint64_t>(signed_a / signed_b));
+        if (b == 0 || (signed_b == -1 && a == std::uint64_t{1} << 63))
+          fail(StepStatus::kBroken);
+        else
+          push(static_cast<std::uint64_t>(signed_a / signed_b));
         break;
       case 0x1c: push(a - b); break;
       case 0x1d:
-        if (b == 0) fail(StepStatus::kBroken);
-        else push(a % b);
+        if (b == 0)
+          fail(StepStatus::kBroken);
+        else
+          push(a % b);
         break;
       case 0x1e: push(a * b); break;
       case 0x21: push(a | b); break;
@@ -131,7 +135,8 @@ class Machine {
       case 0x0b: push(static_cast<std::uint64_t>(std::int64_t{cursor_.fixed<std::int16_t>()})); break;
       case 0x0c: push(cursor_.fixed<std::uint32_t>()); break;
       case 0x0d: push(static_cast<std::uint64_t>(std::int64_t{cursor_.fixed<std::int32_t>()})); break;
-      case 0x0e: case 0x0f: push(cursor_.fixed<std::uint64_t>()); break;
+      case 0x0e:
+      case 0x0f: push(cursor_.fixed<std::uint64_t>()); break;
       case 0x10: push(cursor_.uleb()); break;
       case 0x11: push(static_cast<std::uint64_t>(cursor_.sleb())); break;
       case 0x12: push(peek(0)); break;             // dup

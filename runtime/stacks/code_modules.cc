@@ -56,7 +56,9 @@ bool ask_loader(std::uintptr_t pc, dl_find_object& found) {
   return &_dl_find_object != nullptr && _dl_find_object(reinterpret_cast<void*>(pc), &found) == 0;
 }
 
-std::size_t slot_of(std::uintptr_t start) { return mix(0, start) % kKnownModules; }
+std::size_t slot_of(std::uintptr_t start) {
+  return mix(0, start) % kKnownModules;
+}
 
 // Enters a module; false when the table is full. Two threads may enter the same module twice, which costs a slot.
 bool enter(std::uintptr_t start, std::uint64_t identity) {
@@ -88,10 +90,11 @@ ByteRange segment_around(const dl_find_object& found, const std::uint8_t* inside
   const bool has_headers = __builtin_memcmp(elf->e_ident, ELFMAG, SELFMAG) == 0 &&
                            elf->e_phentsize == sizeof(Elf64_Phdr) &&
                            elf->e_phoff + elf->e_phnum * sizeof(Elf64_Phdr) <= kPageSize;
-  if (!has_headers) return {inside, round_down(reinterpret_cast<std::uintptr_t>(inside), kPageSize) + kPageSize <=
-                                            reinterpret_cast<std::uintptr_t>(end)
-                                        ? inside - (reinterpret_cast<std::uintptr_t>(inside) & (kPageSize - 1)) + kPageSize
-                                        : end};
+  if (!has_headers)
+    return {inside, round_down(reinterpret_cast<std::uintptr_t>(inside), kPageSize) + kPageSize <=
+                            reinterpret_cast<std::uintptr_t>(end)
+                        ? inside - (reinterpret_cast<std::uintptr_t>(inside) & (kPageSize - 1)) + kPageSize
+                        : end};
   const auto* segment = reinterpret_cast<const Elf64_Phdr*>(base + elf->e_phoff);
   std::uintptr_t bias = 0;
   bool has_bias = false;
@@ -133,7 +136,9 @@ bool find_module(std::uintptr_t pc, CodeModule& module) {
   return true;
 }
 
-bool is_loader_known() { return g_loader_end.load(std::memory_order_acquire) != 0 || learn_loader(); }
+bool is_loader_known() {
+  return g_loader_end.load(std::memory_order_acquire) != 0 || learn_loader();
+}
 
 bool is_loader_code(std::uintptr_t pc) {
   return pc >= g_loader_start.load(std::memory_order_relaxed) && pc < g_loader_end.load(std::memory_order_relaxed);
@@ -146,7 +151,8 @@ void revalidate_modules() {
     std::uintptr_t start = g_known[i].start.load(std::memory_order_acquire);
     if (start == 0) continue;
     dl_find_object found;
-    if (ask_loader(start, found) && identity_of(found) == g_known[i].identity.load(std::memory_order_relaxed)) continue;
+    if (ask_loader(start, found) && identity_of(found) == g_known[i].identity.load(std::memory_order_relaxed))
+      continue;
     if (g_known[i].start.compare_exchange_strong(start, 0)) changed = true;
   }
   if (!changed) return;
@@ -154,6 +160,8 @@ void revalidate_modules() {
   RuleCache::clear();
 }
 
-std::uint32_t module_epoch() { return g_epoch.load(std::memory_order_seq_cst); }
+std::uint32_t module_epoch() {
+  return g_epoch.load(std::memory_order_seq_cst);
+}
 
 }  // namespace penumbra::stacks

@@ -43,7 +43,9 @@ std::uint64_t head_of(std::uint32_t hash, std::size_t count) {
   return kMagic << 48 | std::uint64_t{count} << 40 | hash;
 }
 
-std::size_t count_of(std::uint64_t head) { return head >> 40 & 0xff; }
+std::size_t count_of(std::uint64_t head) {
+  return head >> 40 & 0xff;
+}
 
 // What there is once the memory was had; written before `ready` is.
 struct Depot {
@@ -63,7 +65,9 @@ constinit std::atomic<std::uint64_t> g_stacks{0};
 constinit std::atomic<std::uint64_t> g_lost{0};
 constinit std::atomic<std::uint64_t> g_wasted_words{0};
 
-Record* record_at(std::uint64_t handle) { return reinterpret_cast<Record*>(g_depot.arena + handle * kWordBytes); }
+Record* record_at(std::uint64_t handle) {
+  return reinterpret_cast<Record*>(g_depot.arena + handle * kWordBytes);
+}
 
 bool same_frames(const Record* record, std::uint64_t head, const std::uintptr_t* frames, std::size_t count) {
   if (record->head != head) return false;
@@ -160,7 +164,9 @@ bool set_up_once() {
   return setup == Setup::kReady;
 }
 
-bool is_ready() { return g_setup.load(std::memory_order_acquire) == Setup::kReady || set_up_once(); }
+bool is_ready() {
+  return g_setup.load(std::memory_order_acquire) == Setup::kReady || set_up_once();
+}
 
 }  // namespace
 
@@ -238,7 +244,8 @@ std::size_t depot_get(StackId id, std::uintptr_t* frames, std::size_t max) {
   if (id == kNoStack || id + kHeadWords > top) return 0;
   const Record* record = record_at(id);
   const std::size_t count = count_of(record->head);
-  if (record->head >> 48 != kMagic || count == 0 || count > kMaxStackFrames || id + kHeadWords + count > top) return 0;
+  if (record->head >> 48 != kMagic || count == 0 || count > kMaxStackFrames || id + kHeadWords + count > top)
+    return 0;
   if (record->head != head_of(depot_hash(record->frames(), count), count)) return 0;
   const std::size_t copied = count < max ? count : max;
   for (std::size_t i = 0; i < copied; ++i) frames[i] = record->frames()[i];

@@ -15,8 +15,10 @@ StepStatus apply(const CfiEntry& entry, RegisterRule rule, unsigned r, std::uint
       return registers.has(r) ? StepStatus::kOk : StepStatus::kUnknownRegister;
     case RuleKind::kOffset:
       return memory.read(cfa + static_cast<std::uint64_t>(std::int64_t{rule.value}), value) ? StepStatus::kOk
-                                                                                           : StepStatus::kBroken;
-    case RuleKind::kValOffset: value = cfa + static_cast<std::uint64_t>(std::int64_t{rule.value}); return StepStatus::kOk;
+                                                                                            : StepStatus::kBroken;
+    case RuleKind::kValOffset:
+      value = cfa + static_cast<std::uint64_t>(std::int64_t{rule.value});
+      return StepStatus::kOk;
     case RuleKind::kRegister:
       value = registers.value[rule.value];
       return registers.has(static_cast<unsigned>(rule.value)) ? StepStatus::kOk : StepStatus::kUnknownRegister;

@@ -23,7 +23,8 @@ StackId record(const CodeContext& from, std::size_t depth) {
   if (depth == 0) return kNoStack;
   if (depth > kMaxStackFrames) depth = kMaxStackFrames;
   // The loader allocates and frees whenever it maps or unmaps a module, if free() is ours: see code_modules.h.
-  if (!process_options().heap || !is_loader_known()) [[unlikely]] return record_by(unwind, from, depth);
+  if (!process_options().heap || !is_loader_known()) [[unlikely]]
+    return record_by(unwind, from, depth);
   if (is_loader_code(from.pc)) revalidate_modules();
   StackId id;
   if (!Trail::try_record(from, depth, id)) return record_by(unwind_by_rules, from, depth);

@@ -28,7 +28,7 @@ namespace penumbra::stacks {
 // rbp_slot is 0, else saved at CFA - rbp_slot.
 struct SimpleRule {
   enum class Kind : std::uint8_t {
-    kNone,      // nothing known
+    kNone,  // nothing known
     kFromRsp,
     kFromRbp,
     kOutermost,  // this frame has no caller
@@ -63,7 +63,8 @@ class RuleCache {
   __attribute__((always_inline)) static Entry find(std::uintptr_t pc) {
     const std::atomic<std::uint64_t>* const set = g_sets[set_of(pc)].words;
     const Entry first(set[0].load(std::memory_order_relaxed));
-    if (first.is_hit(pc)) [[likely]] return first;
+    if (first.is_hit(pc)) [[likely]]
+      return first;
     return Entry(set[1].load(std::memory_order_relaxed));
   }
   // `epoch` is module_epoch() as it was before the rule's module was looked up.

@@ -75,8 +75,10 @@ class MapsReader {
       low_ = high_ = 0;
       field_ = Field::kLow;
     } else if (field_ == Field::kLow) {
-      if (c == '-') field_ = Field::kHigh;
-      else low_ = low_ << 4 | digit(c);
+      if (c == '-')
+        field_ = Field::kHigh;
+      else
+        low_ = low_ << 4 | digit(c);
     } else if (field_ == Field::kHigh) {
       if (c != ' ') {
         high_ = high_ << 4 | digit(c);

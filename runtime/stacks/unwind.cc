@@ -39,7 +39,8 @@ __attribute__((noinline)) std::size_t unwind_with_all_registers(const CodeContex
 std::size_t unwind_by(Way way, const CodeContext& from, std::uintptr_t* frames, std::size_t max) {
   Walker walker(from, way);
   const std::size_t count = walker.walk(frames, max);
-  if (!walker.needs_register()) [[likely]] return count;
+  if (!walker.needs_register()) [[likely]]
+    return count;
   const std::size_t better = unwind_with_all_registers(from, frames, max);
   return better != 0 ? better : count;
 }

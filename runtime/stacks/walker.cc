@@ -90,7 +90,8 @@ bool Walker::step_without_cfi() {
   // in the window, and the code at its return address is not looked at, since both would ask the kernel each time.
   const bool is_record = way_ == Way::kByRules;
   if (is_record && bp_ + 16 > memory_.limit()) return false;
-  if (bp_ < sp_ || bp_ % 8 != 0 || !memory_.read(bp_, saved_bp) || !memory_.read(bp_ + 8, return_address)) return false;
+  if (bp_ < sp_ || bp_ % 8 != 0 || !memory_.read(bp_, saved_bp) || !memory_.read(bp_ + 8, return_address))
+    return false;
   if (saved_bp != 0 && saved_bp <= bp_) return false;
   if (!is_record && !follows_call(return_address, memory_)) return false;
   pc_ = return_address;

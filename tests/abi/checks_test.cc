@@ -148,7 +148,8 @@ TEST_F(OutlineChecksInSpan, EmptyUnitsAreBadThoughTheirShadowReadsZero) {
         const AppAddr bad = shadow::first_bad_reference(at, check.bytes);
         check.load(at.value);
         check.store(at.value);
-        ASSERT_EQ(log_.faults().size(), bad == shadow::kNoBadByte ? 0u : 2u) << at - span_ << " bytes " << check.bytes;
+        ASSERT_EQ(log_.faults().size(), bad == shadow::kNoBadByte ? 0u : 2u)
+            << at - span_ << " bytes " << check.bytes;
         if (!log_.faults().empty()) {
           ASSERT_EQ(log_.faults()[1].bad, bad);
           ASSERT_EQ(log_.faults()[1].size, check.bytes);
@@ -176,10 +177,9 @@ TEST_F(OutlineChecks, ALongRangeIsSearchedToItsEnd) {
 }
 
 TEST_F(OutlineChecks, AddressesWithoutShadowAreReportedAndDoNotCrash) {
-  const std::uintptr_t wild[] = {std::uintptr_t{1} << 47,    std::uintptr_t{0xdead} << 48, ~std::uintptr_t{0} - 3,
-                                 kUserAddressEnd - 4,        ~std::uintptr_t{0}};
+  const std::uintptr_t wild[] = {std::uintptr_t{1} << 47, std::uintptr_t{0xdead} << 48, ~std::uintptr_t{0} - 3,
+                                 kUserAddressEnd - 4, ~std::uintptr_t{0}};
   for (std::uintptr_t address : wild) {
-
     __asan_load8_noabort(address);
     EXPECT_EQ(log_.faults().size(), 1u) << std::hex << address;
     log_.faults().clear();

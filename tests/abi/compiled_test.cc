@@ -2,8 +2,8 @@
 // again after a dlopen. A program of its own, because "yes" stays.
 #include "instrument/abi/compiled.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <dlfcn.h>
 
 #include <cstring>
 

@@ -33,7 +33,9 @@ class Containers : public ::testing::Test {
   void TearDown() override { shadow::clear_stale(AppAddr(g_memory), sizeof g_memory); }
 };
 
-bool is_bad(const char* p) { return !shadow::is_accessible(AppAddr(p), 1); }
+bool is_bad(const char* p) {
+  return !shadow::is_accessible(AppAddr(p), 1);
+}
 
 void expect_elements(const char* storage, const char* storage_end, const char* begin, const char* end) {
   for (const char* p = g_memory; p < g_memory + sizeof g_memory; ++p) {
@@ -80,7 +82,8 @@ TEST_F(Containers, ADequeGrowsAndShrinksAtBothEnds) {
       for (int c = 0; c <= 48; c += 5) {
         for (int d = c; d <= 48; d += 5) {
           shadow::clear_stale(AppAddr(g_memory), sizeof g_memory);
-          __sanitizer_annotate_double_ended_contiguous_container(storage, end, storage, end, storage + a, storage + b);
+          __sanitizer_annotate_double_ended_contiguous_container(storage, end, storage, end, storage + a,
+                                                                 storage + b);
           expect_elements(storage, end, storage + a, storage + b);
           __sanitizer_annotate_double_ended_contiguous_container(storage, end, storage + a, storage + b, storage + c,
                                                                  storage + d);

@@ -51,7 +51,9 @@ bool is_clear(const void* begin, std::size_t bytes) {
   return true;
 }
 
-AppAddr here() { return AppAddr(__builtin_frame_address(0)); }
+AppAddr here() {
+  return AppAddr(__builtin_frame_address(0));
+}
 
 TEST_F(StackPoison, TheOwnStackEndsWhereTheThreadsDoes) {
   const Stack stack = own_stack();
@@ -200,7 +202,9 @@ TEST_F(StackPoison, ScopesPoisonWholeVariablesAndTheirLastGranule) {
   EXPECT_TRUE(is_clear(variable, 24));
 }
 
-TEST_F(StackPoison, NoFakeStackIsEverGiven) { EXPECT_EQ(__asan_stack_malloc_3(512), nullptr); }
+TEST_F(StackPoison, NoFakeStackIsEverGiven) {
+  EXPECT_EQ(__asan_stack_malloc_3(512), nullptr);
+}
 
 }  // namespace
 }  // namespace penumbra::abi

@@ -81,9 +81,10 @@ TEST_F(UserPoison, RegionMemoryThatIsNotThereCannotBePoisoned) {
   const AppAddr base(memory);
   static AppAddr populated_end;
   populated_end = base + (1 << 15);
-  shadow::set_span({base, base + (1 << 16), [](AppAddr begin, AppAddr end) {
-                      return end <= populated_end ? shadow::kNoBadByte : begin < populated_end ? populated_end : begin;
-                    }});
+  shadow::set_span(
+      {base, base + (1 << 16), [](AppAddr begin, AppAddr end) {
+         return end <= populated_end ? shadow::kNoBadByte : begin < populated_end ? populated_end : begin;
+       }});
   __asan_poison_memory_region(memory, 64);
   EXPECT_EQ(*shadow::shadow_of(base).ptr(), 0xf7);
   __asan_poison_memory_region(populated_end.ptr<void>(), 64);

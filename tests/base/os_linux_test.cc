@@ -2,8 +2,8 @@
 // memory call, sealing leaves only what a strict seccomp filter allows.
 #include "runtime/base/os_linux.h"
 
-#include <errno.h>
 #include <gtest/gtest.h>
+#include <errno.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

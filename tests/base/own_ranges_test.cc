@@ -10,7 +10,9 @@
 namespace penumbra {
 namespace {
 
-AppRange range(std::size_t begin, std::size_t end) { return {AppAddr(begin), AppAddr(end)}; }
+AppRange range(std::size_t begin, std::size_t end) {
+  return {AppAddr(begin), AppAddr(end)};
+}
 
 void add(std::size_t begin, std::size_t end, own_ranges::Use use = own_ranges::Use::kData) {
   own_ranges::add(range(begin, end), use);

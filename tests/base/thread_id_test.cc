@@ -17,7 +17,9 @@ namespace {
 
 int g_hook_calls = 0;
 
-std::uint32_t kernel_tid() { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
+std::uint32_t kernel_tid() {
+  return static_cast<std::uint32_t>(syscall(SYS_gettid));
+}
 
 // Runs `body` in a child made by the bare system call; its result is the child's exit status.
 template <class Body>

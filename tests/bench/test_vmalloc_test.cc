@@ -76,8 +76,8 @@ TEST(TestVmallocParameters, KeysBehindAModeOverrideIt) {
 
 TEST(TestVmallocParameters, ZeroAndUnknownAndUnreadableAreRefusedInOneLine) {
   for (const std::string_view word :
-       {"nr_pages=0", "test_loop_count=-1", "test_loop_count=", "nr_pages=3x", "nr_page=3", "use_huge=2",
-        "turbo", "allocator=fast", "test_loop_count=4294967296"}) {
+       {"nr_pages=0", "test_loop_count=-1", "test_loop_count=", "nr_pages=3x", "nr_page=3", "use_huge=2", "turbo",
+        "allocator=fast", "test_loop_count=4294967296"}) {
     Parameters p;
     const std::string error = parse({word}, p);
     EXPECT_NE(error.find(word), std::string::npos) << error;
@@ -177,9 +177,7 @@ class CountingSubject {
     return take(bytes, alignment, "vzalloc_aligned");
   }
 
-  void* alloc_percpu(std::size_t bytes, std::size_t alignment) {
-    return take(bytes, alignment, "alloc_percpu");
-  }
+  void* alloc_percpu(std::size_t bytes, std::size_t alignment) { return take(bytes, alignment, "alloc_percpu"); }
 
   void free_percpu(void* block) { give_back(block); }
 

@@ -87,8 +87,7 @@ TEST_F(PagePoolTest, EveryWrongFreeHasItsVerdict) {
   EXPECT_EQ(pool_.free(block, 1), FreeVerdict::kInterior);
   EXPECT_EQ(pool_.free(&unknown, 0), FreeVerdict::kForeign);
   EXPECT_EQ(pool_.free(nullptr, 0), FreeVerdict::kForeign);
-  EXPECT_EQ(pool_.free(reinterpret_cast<Page*>(reinterpret_cast<char*>(block) + 1), 0),
-            FreeVerdict::kForeign);
+  EXPECT_EQ(pool_.free(reinterpret_cast<Page*>(reinterpret_cast<char*>(block) + 1), 0), FreeVerdict::kForeign);
   EXPECT_EQ(pool_.free(block, 2), FreeVerdict::kFreed);
   EXPECT_EQ(pool_.free(block, 2), FreeVerdict::kDoubleFree);
 }
@@ -113,8 +112,7 @@ TEST_F(PagePoolTest, EmptyChunksGoBackExceptOne) {
   std::vector<Page*> chunks;
   for (int i = 0; i < 5; ++i) chunks.push_back(pool_.allocate(PagePool<Regions>::kMaxOrder));
   EXPECT_EQ(regions_.stats().live_areas, 5u);
-  for (Page* const page : chunks)
-    EXPECT_EQ(pool_.free(page, PagePool<Regions>::kMaxOrder), FreeVerdict::kFreed);
+  for (Page* const page : chunks) EXPECT_EQ(pool_.free(page, PagePool<Regions>::kMaxOrder), FreeVerdict::kFreed);
   EXPECT_EQ(regions_.stats().live_areas, 1u);
   pool_.trim();
   EXPECT_EQ(regions_.stats().live_areas, 0u);
@@ -157,8 +155,7 @@ TEST_F(PagePoolTest, AForkedChildLeavesTheParentsPagesAlone) {
     *begin.ptr<volatile int>() = 2;
     Page* const own = pool_.allocate(0);
     const bool apart = own != nullptr && own != page && pool_.address(own) != begin + kPageSize;
-    const bool once =
-        pool_.free(page, 0) == FreeVerdict::kFreed && pool_.free(page, 0) == FreeVerdict::kDoubleFree;
+    const bool once = pool_.free(page, 0) == FreeVerdict::kFreed && pool_.free(page, 0) == FreeVerdict::kDoubleFree;
     const bool poisoned = !fine(begin, 1);
     pool_.validate();
     _exit(apart && once && poisoned ? 0 : 1);

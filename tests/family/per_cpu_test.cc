@@ -181,8 +181,7 @@ TEST_F(PerCpuTest, RandomProgramsAgreeWithAModel) {
         if (victim == model.end()) victim = model.begin();
         const AppAddr object(victim->first);
         for (unsigned cpu = 0; cpu < kCpus; ++cpu) {
-          ASSERT_EQ(*on(object, cpu).ptr(),
-                    static_cast<std::uint8_t>(victim->second.value + static_cast<int>(cpu)));
+          ASSERT_EQ(*on(object, cpu).ptr(), static_cast<std::uint8_t>(victim->second.value + static_cast<int>(cpu)));
         }
         ASSERT_EQ(areas_.free(object), FreeVerdict::kFreed);
         model.erase(victim);

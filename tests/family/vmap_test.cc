@@ -135,8 +135,7 @@ TEST_F(VmapTest, AnyRefusedCallIsNullAndLeavesNothing) {
       const AppAddr mapped = ram ? map_ram_.map(order, 3, kNoStack) : vmaps_.map(order, 3, kNoStack);
       reached = CallFailer::disarm();
       if (!mapped.is_null()) {
-        const FreeVerdict verdict =
-            ram ? map_ram_.unmap(mapped, 3, kNoStack) : vmaps_.unmap(mapped, kNoStack);
+        const FreeVerdict verdict = ram ? map_ram_.unmap(mapped, 3, kNoStack) : vmaps_.unmap(mapped, kNoStack);
         EXPECT_EQ(verdict, FreeVerdict::kFreed);
       }
       map_ram_.trim();

@@ -33,8 +33,7 @@ class HeapTest : public testing::Test {
 
   void TearDown() override { validate(); }
 
-  static char* allocate(std::size_t bytes, std::size_t alignment = 16,
-                        AllocatorName by = AllocatorName::kMalloc) {
+  static char* allocate(std::size_t bytes, std::size_t alignment = 16, AllocatorName by = AllocatorName::kMalloc) {
     Request request;
     request.bytes = bytes;
     request.alignment = alignment;
@@ -44,9 +43,7 @@ class HeapTest : public testing::Test {
 
   static FreeVerdict release(void* p) { return heap::free(p, AllocatorName::kNone, kNoStack); }
 
-  static bool accessible(const char* p, std::size_t bytes) {
-    return shadow::is_accessible(AppAddr(p), bytes);
-  }
+  static bool accessible(const char* p, std::size_t bytes) { return shadow::is_accessible(AppAddr(p), bytes); }
 
   static std::uint8_t shadow_at(const void* p) { return *shadow::shadow_of(AppAddr(p)).ptr<std::uint8_t>(); }
 };

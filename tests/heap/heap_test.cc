@@ -145,10 +145,9 @@ TEST_F(HeapTest, AnInteriorOrForeignPointerIsInvalid) {
   char* const p = allocate(100);
   char on_stack[64];
   static char global[64];
-  for (char* const wrong :
-       {p + 1, p + 8, p + 16, p + 96, p - 16, p + 112, p + 128, on_stack + 16, global + 16,
-        reinterpret_cast<char*>(16), reinterpret_cast<char*>(~std::uintptr_t{15}),
-        reinterpret_cast<char*>(0x8fff7000), reinterpret_cast<char*>(std::uintptr_t{1} << 63)}) {
+  for (char* const wrong : {p + 1, p + 8, p + 16, p + 96, p - 16, p + 112, p + 128, on_stack + 16, global + 16,
+                            reinterpret_cast<char*>(16), reinterpret_cast<char*>(~std::uintptr_t{15}),
+                            reinterpret_cast<char*>(0x8fff7000), reinterpret_cast<char*>(std::uintptr_t{1} << 63)}) {
     EXPECT_EQ(release(wrong), FreeVerdict::kInvalid) << static_cast<void*>(wrong);
   }
   EXPECT_EQ(release(p), FreeVerdict::kFreed);
@@ -349,8 +348,7 @@ TEST_F(HeapTest, RandomProgramsKeepEveryObjectIntact) {
           live.pop_back();
           ASSERT_EQ(requested_bytes(object.p), object.bytes);
           ASSERT_TRUE(accessible(object.p, object.bytes));
-          for (std::size_t i = 0; i < object.bytes; ++i)
-            ASSERT_EQ(object.p[i], object.fill) << "seed " << seed;
+          for (std::size_t i = 0; i < object.bytes; ++i) ASSERT_EQ(object.p[i], object.fill) << "seed " << seed;
           ASSERT_EQ(release(object.p), FreeVerdict::kFreed) << "seed " << seed;
         }
       }

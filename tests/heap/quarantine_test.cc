@@ -16,17 +16,16 @@ class QuarantineTest : public testing::Test {
   void SetUp() override {
     blocks_.clear();
     large_.clear();
-    quarantine_.init(kLimit, [](void* p) { blocks_.push_back(AppAddr(p).value); },
-                     [](void* p) { large_.push_back(AppAddr(p).value); });
+    quarantine_.init(
+        kLimit, [](void* p) { blocks_.push_back(AppAddr(p).value); },
+        [](void* p) { large_.push_back(AppAddr(p).value); });
   }
 
   void TearDown() override { quarantine_.validate(); }
 
   void put(std::uintptr_t block, std::size_t bytes) { quarantine_.put(batch_, AppAddr(block), bytes); }
 
-  void put_large(std::uintptr_t object, std::size_t bytes) {
-    quarantine_.put_large(batch_, AppAddr(object), bytes);
-  }
+  void put_large(std::uintptr_t object, std::size_t bytes) { quarantine_.put_large(batch_, AppAddr(object), bytes); }
 
   static inline std::vector<std::uintptr_t> blocks_;
   static inline std::vector<std::uintptr_t> large_;
@@ -77,8 +76,8 @@ TEST_F(QuarantineTest, AnObjectAboveTheShareOfLargeOnesIsGivenBackAtOnceAndAlone
 }
 
 TEST_F(QuarantineTest, WithoutAQuarantineNothingWaits) {
-  quarantine_.init(0, [](void* p) { blocks_.push_back(AppAddr(p).value); },
-                   [](void* p) { large_.push_back(AppAddr(p).value); });
+  quarantine_.init(
+      0, [](void* p) { blocks_.push_back(AppAddr(p).value); }, [](void* p) { large_.push_back(AppAddr(p).value); });
   put(0x10000, 64);
   put_large(0x20000, 4096);
   EXPECT_EQ(blocks_.size() + large_.size(), 2u);

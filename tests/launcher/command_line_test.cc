@@ -57,7 +57,9 @@ TEST(CommandLine, MistakesAreNamedInOneLine) {
   EXPECT_EQ(error_of({"--demo", "ls"}), "nothing may follow --demo");
 }
 
-TEST(CommandLine, NoWordsAskForTheUsage) { EXPECT_EQ(parse_command_line({}).action, Action::kUsage); }
+TEST(CommandLine, NoWordsAskForTheUsage) {
+  EXPECT_EQ(parse_command_line({}).action, Action::kUsage);
+}
 
 }  // namespace
 }  // namespace penumbra::launcher

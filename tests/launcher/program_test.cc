@@ -1,8 +1,8 @@
 // Where a program is found, what runs when it does, and the reasons for which it runs without us.
 #include "runtime/launcher/program.h"
 
-#include <elf.h>
 #include <gtest/gtest.h>
+#include <elf.h>
 #include <sys/stat.h>
 
 #include <cstring>

@@ -1,8 +1,8 @@
 // The symbolizer against this very program, whose functions and lines the compiler tells us here, and against garbage.
 #include "runtime/launcher/symbolize.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <dlfcn.h>
 #include <link.h>
 
 #include <algorithm>
@@ -22,11 +22,17 @@ __attribute__((noinline)) std::uintptr_t symbolize_test_outer(int& line);
 
 namespace {
 
-std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe"); }
+std::string own_path() {
+  return std::filesystem::read_symlink("/proc/self/exe");
+}
 
-std::uint64_t own_bias() { return _r_debug.r_map->l_addr; }
+std::uint64_t own_bias() {
+  return _r_debug.r_map->l_addr;
+}
 
-std::uint64_t file_address(std::uintptr_t pc) { return pc - own_bias(); }
+std::uint64_t file_address(std::uintptr_t pc) {
+  return pc - own_bias();
+}
 
 // An address inside the instruction that takes it, and so inside this function wherever that is inlined.
 __attribute__((always_inline)) inline std::uintptr_t here() {
@@ -35,7 +41,9 @@ __attribute__((always_inline)) inline std::uintptr_t here() {
   return pc;
 }
 
-int lines_of(const std::string& answer) { return static_cast<int>(std::count(answer.begin(), answer.end(), '\n')); }
+int lines_of(const std::string& answer) {
+  return static_cast<int>(std::count(answer.begin(), answer.end(), '\n'));
+}
 
 }  // namespace
 
@@ -105,9 +113,25 @@ TEST(Symbolizer, AnAnswerIsLinesOfSixFieldsAndAnEmptyLine) {
 TEST(Symbolizer, GarbageIsAnsweredByAnEmptyLineEachTime) {
   Symbolizer symbolizer;
   const std::string requests[] = {
-      "", "\t", "\t\t", "\t\t\t", "x", "/bin/ls", "/bin/ls\t", "/bin/ls\t\t", "/bin/ls\t\tzz", "/bin/ls\t\t12 34",
-      "/bin/ls\tnot hex\t1000", "/bin/ls\t\tffffffffffffffff", "/bin/ls\t\t123456789012345678901", "/nosuch\t\t10",
-      "/etc/passwd\t\t10", "/\t\t10", "/dev/null\t\t10", std::string(10000, '\t'), std::string(100000, 'x') + "\t\t1",
+      "",
+      "\t",
+      "\t\t",
+      "\t\t\t",
+      "x",
+      "/bin/ls",
+      "/bin/ls\t",
+      "/bin/ls\t\t",
+      "/bin/ls\t\tzz",
+      "/bin/ls\t\t12 34",
+      "/bin/ls\tnot hex\t1000",
+      "/bin/ls\t\tffffffffffffffff",
+      "/bin/ls\t\t123456789012345678901",
+      "/nosuch\t\t10",
+      "/etc/passwd\t\t10",
+      "/\t\t10",
+      "/dev/null\t\t10",
+      std::string(10000, '\t'),
+      std::string(100000, 'x') + "\t\t1",
   };
   for (const std::string& request : requests) EXPECT_EQ(answer_request(symbolizer, request), "\n") << request;
 }
@@ -126,11 +150,12 @@ TEST(Symbolizer, DamagedFilesAreSurvived) {
     if (round % 2 == 0 && bad.size() > 64) bad.replace(0, 64, good, 0, 64);  // let it get past the header
     const std::string path = folder.write("bad", bad);
     Symbolizer symbolizer;
-    const std::string answer = answer_request(symbolizer, path + "\t\t" + [&] {
-      std::ostringstream hex;
-      hex << std::hex << address;
-      return hex.str();
-    }());
+    const std::string answer = answer_request(
+        symbolizer, path + "\t\t" + [&] {
+          std::ostringstream hex;
+          hex << std::hex << address;
+          return hex.str();
+        }());
     EXPECT_TRUE(answer.ends_with("\n"));
     EXPECT_LE(lines_of(answer), static_cast<int>(kSymbolizeFrames) + 1);
   }

@@ -150,7 +150,9 @@ const char* link_of(std::size_t count) {
   return path.c_str();
 }
 
-void remove_link() { unlink(link_of(2)); }
+void remove_link() {
+  unlink(link_of(2));
+}
 
 iovec split[2];
 
@@ -188,19 +190,33 @@ int format_list(int (*function)(va_list), ...) {
 char* list_to;
 std::size_t list_count;
 
-wchar_t* wide(char* p) { return reinterpret_cast<wchar_t*>(p); }
+wchar_t* wide(char* p) {
+  return reinterpret_cast<wchar_t*>(p);
+}
 
-int width(std::size_t n) { return static_cast<int>(n) - 1; }
+int width(std::size_t n) {
+  return static_cast<int>(n) - 1;
+}
 
 template <class... T>
 void use(T...) {}
 
-#define IN(name, ...) {#name, false, 1, [](char* p, std::size_t n) { __VA_ARGS__; }}
-#define OUT(name, ...) {#name, true, 1, [](char* p, std::size_t n) { __VA_ARGS__; }}
-#define WIN(name, ...) \
-  {#name, false, sizeof(wchar_t), [](char* bytes, std::size_t n) { wchar_t* const p = wide(bytes); __VA_ARGS__; }}
-#define WOUT(name, ...) \
-  {#name, true, sizeof(wchar_t), [](char* bytes, std::size_t n) { wchar_t* const p = wide(bytes); __VA_ARGS__; }}
+#define IN(name, ...)                                            \
+  {                                                              \
+#name, false, 1, [](char* p, std::size_t n) { __VA_ARGS__; } \
+  }
+#define OUT(name, ...)                                          \
+  {                                                             \
+#name, true, 1, [](char* p, std::size_t n) { __VA_ARGS__; } \
+  }
+#define WIN(name, ...)                                                                                         \
+  {                                                                                                            \
+#name, false, sizeof(wchar_t), [](char* bytes, std::size_t n) { wchar_t* const p = wide(bytes); __VA_ARGS__; } \
+  }
+#define WOUT(name, ...)                                                                                       \
+  {                                                                                                           \
+#name, true, sizeof(wchar_t), [](char* bytes, std::size_t n) { wchar_t* const p = wide(bytes); __VA_ARGS__; } \
+  }
 
 const StreamCall kStreamCalls[] = {
     // More room than there is data: only what came is touched.
@@ -218,7 +234,11 @@ const StreamCall kStreamCalls[] = {
     OUT(preadv2, use(preadv2(file_of(n), halves(p, n + 50), 2, 0, 0))),
     OUT(preadv64v2, use(preadv64v2(file_of(n), halves(p, n + 50), 2, 0, 0))),
     OUT(getrandom, use(getrandom(p, n, 0))),
-    OUT(getentropy, if (n <= 256) { use(getentropy(p, n)); } else { use(getentropy(p, 256)); use(getentropy(p + n - 256, 256)); }),
+    OUT(
+        getentropy, if (n <= 256) { use(getentropy(p, n)); } else {
+          use(getentropy(p, 256));
+          use(getentropy(p + n - 256, 256));
+        }),
     IN(write, use(write(sink_file(), p, n))),
     IN(__write, use(__write(sink_file(), p, n))),
     IN(pwrite, use(pwrite(sink_memory(), p, n, 0))),
@@ -274,21 +294,20 @@ const StreamCall kStreamCalls[] = {
     IN(snprintf, use(snprintf(scratch, sizeof scratch, text(p, n)))),
     OUT(__sprintf_chk, use(__sprintf_chk(p, 1, kAny, "%*d", width(n), 7))),
     OUT(__snprintf_chk, use(__snprintf_chk(p, n, 1, kAny, "%*d", width(n) + 100, 7))),
-    OUT(vsprintf, list_to = p; use(format_list([](va_list list) { return vsprintf(list_to, "%*d", list); }, width(n), 7))),
+    OUT(vsprintf, list_to = p;
+        use(format_list([](va_list list) { return vsprintf(list_to, "%*d", list); }, width(n), 7))),
     OUT(vsnprintf, list_to = p; list_count = n;
         use(format_list([](va_list list) { return vsnprintf(list_to, list_count, "%*d", list); }, width(n) + 9, 7))),
     OUT(__vsprintf_chk, list_to = p;
         use(format_list([](va_list list) { return __vsprintf_chk(list_to, 1, kAny, "%*d", list); }, width(n), 7))),
-    OUT(__vsnprintf_chk, list_to = p; list_count = n;
-        use(format_list([](va_list list) { return __vsnprintf_chk(list_to, list_count, 1, kAny, "%*d", list); },
-                        width(n) + 9, 7))),
+    OUT(__vsnprintf_chk, list_to = p; list_count = n; use(format_list(
+        [](va_list list) { return __vsnprintf_chk(list_to, list_count, 1, kAny, "%*d", list); }, width(n) + 9, 7))),
     WOUT(swprintf, use(swprintf(p, n + 100, L"%*d", width(n), 7))),
     WOUT(__swprintf_chk, use(__swprintf_chk(p, n + 100, 1, kAny, L"%*d", width(n), 7))),
     WOUT(vswprintf, list_to = reinterpret_cast<char*>(p);
          use(format_list([](va_list list) { return vswprintf(wide(list_to), 2000, L"%*d", list); }, width(n), 7))),
-    WOUT(__vswprintf_chk, list_to = reinterpret_cast<char*>(p);
-         use(format_list([](va_list list) { return __vswprintf_chk(wide(list_to), 2000, 1, kAny, L"%*d", list); },
-                         width(n), 7))),
+    WOUT(__vswprintf_chk, list_to = reinterpret_cast<char*>(p); use(format_list(
+        [](va_list list) { return __vswprintf_chk(wide(list_to), 2000, 1, kAny, L"%*d", list); }, width(n), 7))),
 };
 
 int a_child() {
@@ -311,8 +330,14 @@ void with_unix_name(void (*function)(int fd, sockaddr_un* name, socklen_t* bytes
 
 void* structure;
 
-#define FILLS(name, type, ...) {#name, true, sizeof(type), [](void* p) { auto* const to = static_cast<type*>(p); __VA_ARGS__; }}
-#define TAKES(name, type, ...) {#name, false, sizeof(type), [](void* p) { auto* const to = static_cast<type*>(p); __VA_ARGS__; }}
+#define FILLS(name, type, ...)                                                                  \
+  {                                                                                             \
+#name, true, sizeof(type), [](void* p) { auto* const to = static_cast<type*>(p); __VA_ARGS__; } \
+  }
+#define TAKES(name, type, ...)                                                                   \
+  {                                                                                              \
+#name, false, sizeof(type), [](void* p) { auto* const to = static_cast<type*>(p); __VA_ARGS__; } \
+  }
 
 using DescriptorPair = int[2];
 
@@ -368,12 +393,21 @@ const StructureCall kStructureCalls[] = {
     FILLS(ppoll, pollfd, *to = {}; const timespec now{}; ppoll(to, 1, &now, nullptr)),
     FILLS(__poll_chk, pollfd, *to = {}; __poll_chk(to, 1, 0, kAny)),
     FILLS(__ppoll_chk, pollfd, *to = {}; const timespec now{}; __ppoll_chk(to, 1, &now, nullptr, kAny)),
-    FILLS(select, fd_set, for (long& word : to->fds_bits) { word = 0; } timeval now{}; select(FD_SETSIZE, to, nullptr, nullptr, &now)),
+    FILLS(
+        select, fd_set,
+        for (long& word
+             : to->fds_bits) { word = 0; } timeval now{};
+        select(FD_SETSIZE, to, nullptr, nullptr, &now)),
     FILLS(select, timeval, *to = {}; select(0, nullptr, nullptr, nullptr, to)),
-    FILLS(pselect, fd_set, for (long& word : to->fds_bits) { word = 0; } timespec now{}; pselect(FD_SETSIZE, to, nullptr, nullptr, &now, nullptr)),
+    FILLS(
+        pselect, fd_set,
+        for (long& word
+             : to->fds_bits) { word = 0; } timespec now{};
+        pselect(FD_SETSIZE, to, nullptr, nullptr, &now, nullptr)),
     FILLS(epoll_wait, epoll_event, int fd; waiting(&fd); epoll_wait(fd, to, 9, 0); close(fd)),
     FILLS(epoll_pwait, epoll_event, int fd; waiting(&fd); epoll_pwait(fd, to, 9, 0, nullptr); close(fd)),
-    FILLS(epoll_pwait2, epoll_event, int fd; waiting(&fd); const timespec now{}; epoll_pwait2(fd, to, 9, &now, nullptr); close(fd)),
+    FILLS(epoll_pwait2, epoll_event, int fd; waiting(&fd); const timespec now{};
+          epoll_pwait2(fd, to, 9, &now, nullptr); close(fd)),
     TAKES(epoll_ctl, epoll_event, int fds[2]; use(pipe(fds)); const int fd = epoll_create1(0); *to = {EPOLLIN, {}};
           epoll_ctl(fd, EPOLL_CTL_ADD, fds[0], to); close(fd); close_both(fds)),
     FILLS(pipe, DescriptorPair, use(pipe(*to)); close_both(*to)),
@@ -385,23 +419,33 @@ const StructureCall kStructureCalls[] = {
           getsockopt(fds[0], SOL_SOCKET, SO_TYPE, to, &bytes); close_both(fds)),
     TAKES(setsockopt, int, int fds[2]; use(socketpair(AF_UNIX, SOCK_STREAM, 0, fds)); *to = 1;
           setsockopt(fds[0], SOL_SOCKET, SO_KEEPALIVE, to, sizeof(int)); close_both(fds)),
-    TAKES(bind, sockaddr_un, structure = p; *to = {}; to->sun_family = AF_UNIX; const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    TAKES(bind, sockaddr_un, structure = p; *to = {}; to->sun_family = AF_UNIX;
+          const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
           bind(fd, static_cast<sockaddr*>(structure), sizeof(sockaddr_un)); close(fd)),
     TAKES(connect, sockaddr_un, *to = {}; to->sun_family = AF_UNIX; const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
           connect(fd, reinterpret_cast<sockaddr*>(to), sizeof *to); close(fd)),
-    FILLS(getsockname, sockaddr_un, structure = p; use(to); with_unix_name([](int fd, sockaddr_un*, socklen_t* bytes) {
-            getsockname(fd, static_cast<sockaddr*>(structure), bytes); })),
-    FILLS(getpeername, sockaddr_un, structure = p; use(to); with_unix_name([](int fd, sockaddr_un* name, socklen_t* bytes) {
+    FILLS(getsockname, sockaddr_un, structure = p; use(to);
+          with_unix_name([](int fd, sockaddr_un*, socklen_t* bytes) {
+            getsockname(fd, static_cast<sockaddr*>(structure), bytes);
+          })),
+    FILLS(getpeername, sockaddr_un, structure = p; use(to);
+          with_unix_name([](int fd, sockaddr_un* name, socklen_t* bytes) {
             const int other = socket(AF_UNIX, SOCK_STREAM, 0);
             connect(other, reinterpret_cast<sockaddr*>(name), *bytes);
             getpeername(other, static_cast<sockaddr*>(structure), bytes);
-            close(other); use(fd); })),
+            close(other);
+            use(fd);
+          })),
 };
 
 }  // namespace
 
-std::span<const StreamCall> stream_calls() { return kStreamCalls; }
+std::span<const StreamCall> stream_calls() {
+  return kStreamCalls;
+}
 
-std::span<const StructureCall> structure_calls() { return kStructureCalls; }
+std::span<const StructureCall> structure_calls() {
+  return kStructureCalls;
+}
 
 }  // namespace penumbra::libc::testing

@@ -86,10 +86,9 @@ TEST_F(IoEntries, PathsAreReadToTheirTerminator) {
 
 TEST_F(IoEntries, WrittenPathsAreCheckedWithTheirTerminator) {
   ASSERT_EQ(chdir("/usr/lib"), 0);
-  for (char* (*call)(char*) : {+[](char* p) { return getcwd(p, PATH_MAX); },
-                               +[](char* p) { return __getcwd_chk(p, PATH_MAX, PATH_MAX); },
-                               +[](char* p) { return realpath(".", p); },
-                               +[](char* p) { return __realpath_chk(".", p, PATH_MAX); }}) {
+  for (char* (*call)(char*) :
+       {+[](char* p) { return getcwd(p, PATH_MAX); }, +[](char* p) { return __getcwd_chk(p, PATH_MAX, PATH_MAX); },
+        +[](char* p) { return realpath(".", p); }, +[](char* p) { return __realpath_chk(".", p, PATH_MAX); }}) {
     {
       const PoisonedBlock block(9, 0);
       EXPECT_STREQ(call(block.begin()), "/usr/lib");

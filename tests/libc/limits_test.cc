@@ -168,7 +168,7 @@ TEST_F(Locking, AllOfTheProgramIsLockedAndNothingOfOurs) {
               CHECK_HERE(mlockall(MCL_CURRENT) == 0);
               const long locked = status_kib("VmLck:");
               CHECK_HERE(locked > 1000);
-              CHECK_HERE(locked < 2'000'000);            // the shadow alone is 15 TiB
+              CHECK_HERE(locked < 2'000'000);  // the shadow alone is 15 TiB
               CHECK_HERE(status_kib("VmRSS:") < 2'000'000);
               CHECK_HERE(munlockall() == 0);
               CHECK_HERE(status_kib("VmLck:") == 0);

@@ -21,7 +21,9 @@ constexpr std::size_t kBytes = 64 * kPageSize;
 
 std::string g_said;
 
-void keep_line(TextBuffer& line) { g_said.assign(line.data(), line.size()); }
+void keep_line(TextBuffer& line) {
+  g_said.assign(line.data(), line.size());
+}
 
 class Mapping : public LibcTest {
  protected:

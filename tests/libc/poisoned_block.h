@@ -65,8 +65,7 @@ class PoisonedBlock {
   static constexpr std::size_t kTotal = kMargin + kMost + kMargin;
 
   static char* map() {
-    return static_cast<char*>(
-        mmap(nullptr, kTotal, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    return static_cast<char*>(mmap(nullptr, kTotal, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   }
 
   std::size_t bytes_;

@@ -95,19 +95,31 @@ const char* find(const char* hay, const char* needle) {
   return function(hay, needle);
 }
 
-wchar_t* wide(char* p) { return reinterpret_cast<wchar_t*>(p); }
+wchar_t* wide(char* p) {
+  return reinterpret_cast<wchar_t*>(p);
+}
 
 locale_t c_locale() {
   static const locale_t locale = newlocale(LC_ALL_MASK, "C", nullptr);
   return locale;
 }
 
-#define READ(name, ...) {#name, false, 1, [](char* p, std::size_t n) { __VA_ARGS__; }}
-#define WRITE(name, ...) {#name, true, 1, [](char* p, std::size_t n) { __VA_ARGS__; }}
-#define WREAD(name, ...) \
-  {#name, false, sizeof(wchar_t), [](char* bytes, std::size_t n) { wchar_t* const p = wide(bytes); __VA_ARGS__; }}
-#define WWRITE(name, ...) \
-  {#name, true, sizeof(wchar_t), [](char* bytes, std::size_t n) { wchar_t* const p = wide(bytes); __VA_ARGS__; }}
+#define READ(name, ...)                                          \
+  {                                                              \
+#name, false, 1, [](char* p, std::size_t n) { __VA_ARGS__; } \
+  }
+#define WRITE(name, ...)                                        \
+  {                                                             \
+#name, true, 1, [](char* p, std::size_t n) { __VA_ARGS__; } \
+  }
+#define WREAD(name, ...)                                                                                       \
+  {                                                                                                            \
+#name, false, sizeof(wchar_t), [](char* bytes, std::size_t n) { wchar_t* const p = wide(bytes); __VA_ARGS__; } \
+  }
+#define WWRITE(name, ...)                                                                                     \
+  {                                                                                                           \
+#name, true, sizeof(wchar_t), [](char* bytes, std::size_t n) { wchar_t* const p = wide(bytes); __VA_ARGS__; } \
+  }
 
 const auto o = [] { return other<char>(); };
 const auto w = [] { return other<wchar_t>(); };
@@ -328,6 +340,8 @@ const TextCall kCalls[] = {
 
 }  // namespace
 
-std::span<const TextCall> text_calls() { return kCalls; }
+std::span<const TextCall> text_calls() {
+  return kCalls;
+}
 
 }  // namespace penumbra::libc::testing

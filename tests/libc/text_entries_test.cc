@@ -28,7 +28,8 @@ namespace {
 class TextEntries : public LibcTest {};
 
 // Around granules (8), the inline limit (57), a block (64), the first search window (256) and a page.
-constexpr std::size_t kCounts[] = {1, 2, 3, 4, 7, 8, 9, 16, 31, 32, 33, 55, 56, 57, 58, 63, 64, 65, 100, 255, 256, 257, 700, 1024};
+constexpr std::size_t kCounts[] = {1,  2,  3,  4,  7,  8,  9,   16,  31,  32,  33,  55,
+                                   56, 57, 58, 63, 64, 65, 100, 255, 256, 257, 700, 1024};
 
 std::string at(std::size_t offset, std::size_t count) {
   return "offset " + std::to_string(offset) + ", " + std::to_string(count) + " characters";
@@ -83,8 +84,8 @@ class TextEntriesInSpan : public TextEntries {
 
   void SetUp() override {
     TextEntries::SetUp();
-    mapped_ = static_cast<char*>(
-        mmap(nullptr, 4 * kUnit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mapped_ =
+        static_cast<char*>(mmap(nullptr, 4 * kUnit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     span_ = AppAddr(round_up(AppAddr(mapped_).value, kUnit));
     gone_ = span_ + kUnit;
     memset(span_.ptr<void>(), 'x', 2 * kUnit);
@@ -127,15 +128,71 @@ TEST_F(TextEntries, EveryExportedTextFunctionIsInTheTable) {
   for (const TextCall& call : text_calls()) tested.insert(call.function);
   // These have tests of their own below.
   for (const char* name : {"memrchr", "swab"}) tested.insert(name);
-  for (const char* name :
-       {"memcpy", "memmove", "mempcpy", "memset", "memcmp", "bcmp", "bcopy", "bzero", "explicit_bzero", "memchr",
-        "memrchr", "rawmemchr", "memmem", "memccpy", "swab", "strlen", "strnlen", "strcpy", "stpcpy", "strncpy",
-        "stpncpy", "strcat", "strncat", "strcmp", "strncmp", "strcasecmp", "strncasecmp", "strchr", "strrchr",
-        "strchrnul", "index", "rindex", "strstr", "strcasestr", "strspn", "strcspn", "strpbrk", "strsep", "strtok",
-        "strtok_r", "strdup", "strndup", "strcoll", "strxfrm", "__memcpy_chk", "__memmove_chk", "__mempcpy_chk",
-        "__memset_chk", "__explicit_bzero_chk", "__strcpy_chk", "__stpcpy_chk", "__strncpy_chk", "__stpncpy_chk",
-        "__strcat_chk", "__strncat_chk", "__wmemcpy_chk", "__wmemmove_chk", "__wmempcpy_chk", "__wmemset_chk",
-        "__wcscpy_chk", "__wcpcpy_chk", "__wcsncpy_chk", "__wcpncpy_chk", "__wcscat_chk", "__wcsncat_chk"}) {
+  for (const char* name : {"memcpy",
+                           "memmove",
+                           "mempcpy",
+                           "memset",
+                           "memcmp",
+                           "bcmp",
+                           "bcopy",
+                           "bzero",
+                           "explicit_bzero",
+                           "memchr",
+                           "memrchr",
+                           "rawmemchr",
+                           "memmem",
+                           "memccpy",
+                           "swab",
+                           "strlen",
+                           "strnlen",
+                           "strcpy",
+                           "stpcpy",
+                           "strncpy",
+                           "stpncpy",
+                           "strcat",
+                           "strncat",
+                           "strcmp",
+                           "strncmp",
+                           "strcasecmp",
+                           "strncasecmp",
+                           "strchr",
+                           "strrchr",
+                           "strchrnul",
+                           "index",
+                           "rindex",
+                           "strstr",
+                           "strcasestr",
+                           "strspn",
+                           "strcspn",
+                           "strpbrk",
+                           "strsep",
+                           "strtok",
+                           "strtok_r",
+                           "strdup",
+                           "strndup",
+                           "strcoll",
+                           "strxfrm",
+                           "__memcpy_chk",
+                           "__memmove_chk",
+                           "__mempcpy_chk",
+                           "__memset_chk",
+                           "__explicit_bzero_chk",
+                           "__strcpy_chk",
+                           "__stpcpy_chk",
+                           "__strncpy_chk",
+                           "__stpncpy_chk",
+                           "__strcat_chk",
+                           "__strncat_chk",
+                           "__wmemcpy_chk",
+                           "__wmemmove_chk",
+                           "__wmempcpy_chk",
+                           "__wmemset_chk",
+                           "__wcscpy_chk",
+                           "__wcpcpy_chk",
+                           "__wcsncpy_chk",
+                           "__wcpncpy_chk",
+                           "__wcscat_chk",
+                           "__wcsncat_chk"}) {
     EXPECT_EQ(tested.count(name), 1u) << name;
     EXPECT_NE(dlsym(RTLD_DEFAULT, name), dlsym(RTLD_NEXT, name)) << name << " is libc's own here";
   }
@@ -144,7 +201,8 @@ TEST_F(TextEntries, EveryExportedTextFunctionIsInTheTable) {
 TEST_F(TextEntries, EveryEntryPointStandsBeforeOneOfLibcs) {
   ASSERT_GT(__stop_penumbra_real - __start_penumbra_real, 100);
   for (RealSlot* slot = __start_penumbra_real; slot != __stop_penumbra_real; ++slot) {
-    EXPECT_TRUE(dlsym(RTLD_NEXT, slot->name) != nullptr || dlvsym(RTLD_NEXT, slot->name, "GLIBC_2.2.5") != nullptr) << "a program would find '" << slot->name << "' only here";
+    EXPECT_TRUE(dlsym(RTLD_NEXT, slot->name) != nullptr || dlvsym(RTLD_NEXT, slot->name, "GLIBC_2.2.5") != nullptr)
+        << "a program would find '" << slot->name << "' only here";
     EXPECT_NE(slot->function, nullptr) << slot->name;
   }
 }

@@ -1,9 +1,9 @@
 // What kind of program a file is, told from files written here byte by byte and from programs of the system.
 #include "runtime/process/program_file.h"
 
+#include <gtest/gtest.h>
 #include <elf.h>
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -77,16 +77,37 @@ TEST(ProgramFile, AProgramWhoseDynamicSectionLiesIsStillDynamic) {
   std::string bytes = elf_header(ELFCLASS64, EM_X86_64);
   reinterpret_cast<Elf64_Ehdr*>(bytes.data())->e_phnum = 3;
   Elf64_Phdr headers[3]{};
-  headers[0] = {.p_type = PT_INTERP, .p_flags = PF_R, .p_offset = 0, .p_vaddr = 0, .p_paddr = 0, .p_filesz = 1,
-                .p_memsz = 1, .p_align = 1};
-  headers[1] = {.p_type = PT_LOAD, .p_flags = PF_R, .p_offset = 0, .p_vaddr = 0, .p_paddr = 0, .p_filesz = 4096,
-                .p_memsz = 4096, .p_align = 1};
-  headers[2] = {.p_type = PT_DYNAMIC, .p_flags = PF_R, .p_offset = 1024, .p_vaddr = 1024, .p_paddr = 0,
-                .p_filesz = 1024, .p_memsz = 1024, .p_align = 8};
+  headers[0] = {.p_type = PT_INTERP,
+                .p_flags = PF_R,
+                .p_offset = 0,
+                .p_vaddr = 0,
+                .p_paddr = 0,
+                .p_filesz = 1,
+                .p_memsz = 1,
+                .p_align = 1};
+  headers[1] = {.p_type = PT_LOAD,
+                .p_flags = PF_R,
+                .p_offset = 0,
+                .p_vaddr = 0,
+                .p_paddr = 0,
+                .p_filesz = 4096,
+                .p_memsz = 4096,
+                .p_align = 1};
+  headers[2] = {.p_type = PT_DYNAMIC,
+                .p_flags = PF_R,
+                .p_offset = 1024,
+                .p_vaddr = 1024,
+                .p_paddr = 0,
+                .p_filesz = 1024,
+                .p_memsz = 1024,
+                .p_align = 8};
   bytes.append(reinterpret_cast<const char*>(headers), sizeof headers);
   bytes.resize(1024);
-  const Elf64_Dyn entries[] = {{DT_NEEDED, {~0ull}}, {DT_STRTAB, {~0ull - 8}}, {DT_STRSZ, {~0ull}},
-                               {DT_SYMTAB, {~0ull - 100}}, {DT_GNU_HASH, {2048}}};
+  const Elf64_Dyn entries[] = {{DT_NEEDED, {~0ull}},
+                               {DT_STRTAB, {~0ull - 8}},
+                               {DT_STRSZ, {~0ull}},
+                               {DT_SYMTAB, {~0ull - 100}},
+                               {DT_GNU_HASH, {2048}}};
   bytes.append(reinterpret_cast<const char*>(entries), sizeof entries);
   bytes.resize(2048);
   bytes.resize(4096, '\xff');  // a hash table of nonsense

@@ -1,8 +1,8 @@
 // The kernel says no: every memory call of a program of allocations, frees and purges fails once, one after the
 // other, in each guard kind. Calls return null or go on, every invariant holds after each step, and when the kernel
 // is willing again everything can be freed and nothing stays.
-#include <errno.h>
 #include <gtest/gtest.h>
+#include <errno.h>
 #include <sys/mman.h>
 
 #include <vector>
@@ -103,15 +103,25 @@ Config with(GuardKind guard) {
   return config;
 }
 
-TEST(RegionFailures, EveryCallMayFailOnceWithMarkers) { fail_everywhere(with(GuardKind::kMarker), 1); }
+TEST(RegionFailures, EveryCallMayFailOnceWithMarkers) {
+  fail_everywhere(with(GuardKind::kMarker), 1);
+}
 
-TEST(RegionFailures, EveryCallMayFailOnceWithMprotect) { fail_everywhere(with(GuardKind::kMprotect), 1); }
+TEST(RegionFailures, EveryCallMayFailOnceWithMprotect) {
+  fail_everywhere(with(GuardKind::kMprotect), 1);
+}
 
-TEST(RegionFailures, EveryCallMayFailOnceWhenPinned) { fail_everywhere(with(GuardKind::kPinned), 1); }
+TEST(RegionFailures, EveryCallMayFailOnceWhenPinned) {
+  fail_everywhere(with(GuardKind::kPinned), 1);
+}
 
-TEST(RegionFailures, FourCallsInARowMayFailAnywhere) { fail_everywhere(with(GuardKind::kMarker), 4); }
+TEST(RegionFailures, FourCallsInARowMayFailAnywhere) {
+  fail_everywhere(with(GuardKind::kMarker), 4);
+}
 
-int fail_all(os::MemoryCall) { return ENOMEM; }
+int fail_all(os::MemoryCall) {
+  return ENOMEM;
+}
 
 TEST(RegionFailures, InitThatFailsAnywhereLeavesNothingBehind) {
   ASSERT_TRUE(shadow::reserve_direct_map().ok());

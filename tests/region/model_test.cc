@@ -28,20 +28,15 @@ class Program {
       case 3:
       case 4:
       case 5:
-      case 6:
-        return allocate();
+      case 6: return allocate();
       case 7:
       case 8:
       case 9:
       case 10:
-      case 11:
-        return free();
-      case 12:
-        return resize();
-      case 13:
-        return bad_frees();
-      case 14:
-        return probe();
+      case 11: return free();
+      case 12: return resize();
+      case 13: return bad_frees();
+      case 14: return probe();
       default:
         if (random_() % 8 == 0) {
           regions_->purge_all();
@@ -67,14 +62,10 @@ class Program {
  private:
   std::size_t any_size() {
     switch (random_() % 8) {
-      case 0:
-        return 1 + random_() % (3 * kMiB);
-      case 1:
-        return (1 + random_() % 300) * kPageSize;
-      case 2:
-        return 1 + random_() % (200 * kPageSize);
-      default:
-        return 1 + random_() % (12 * kPageSize);
+      case 0: return 1 + random_() % (3 * kMiB);
+      case 1: return (1 + random_() % 300) * kPageSize;
+      case 2: return 1 + random_() % (200 * kPageSize);
+      default: return 1 + random_() % (12 * kPageSize);
     }
   }
 

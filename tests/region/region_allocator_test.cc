@@ -1,8 +1,8 @@
 // The region allocator claim by claim, on the direct map, with a span of 64 MiB and no retained shadow.
 #include "allocator/region/region_allocator.h"
 
-#include <errno.h>
 #include <gtest/gtest.h>
+#include <errno.h>
 
 #include <cstring>
 #include <vector>
@@ -17,7 +17,8 @@ using shadow::kNoBadByte;
 
 TEST(Regions, EveryRequestedByteIsAccessibleAndTheNextIsNot) {
   LazyRegions regions;
-  for (const std::size_t bytes : {1u, 7u, 8u, 4095u, 4096u, 4097u, 40000u, 1u << 20, (1u << 20) + 1, (3u << 20) - 5}) {
+  for (const std::size_t bytes :
+       {1u, 7u, 8u, 4095u, 4096u, 4097u, 40000u, 1u << 20, (1u << 20) + 1, (3u << 20) - 5}) {
     const AppAddr a = regions.allocate(bytes);
     ASSERT_FALSE(a.is_null()) << bytes;
     EXPECT_EQ(first_bad(a, bytes), kNoBadByte) << bytes;

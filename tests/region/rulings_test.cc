@@ -1,6 +1,6 @@
 // The memory rulings that the region allocator carries, one by one; the number is in front of each test.
-#include <errno.h>
 #include <gtest/gtest.h>
+#include <errno.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -237,8 +237,8 @@ TEST(Ruling9, FreeFromASignalClaimsAtOnceAndIsFinishedLater) {
   const std::uint64_t calls = kernel_calls();
   regions->free_from_signal(a, 7, {}, AreaKind::kVmalloc);
   EXPECT_EQ(kernel_calls(), calls);
-  EXPECT_EQ(first_bad(a, 1), a);                       // the first granule, won by the claim
-  EXPECT_EQ(first_bad(a + 8, 8), kNoBadByte);          // the rest comes later
+  EXPECT_EQ(first_bad(a, 1), a);               // the first granule, won by the claim
+  EXPECT_EQ(first_bad(a + 8, 8), kNoBadByte);  // the rest comes later
   EXPECT_EQ(regions.free(a), FreeVerdict::kDoubleFree);
   regions.free(regions.allocate(kPageSize));
   EXPECT_EQ(first_bad(a + 8, 8), a + 8);
@@ -276,7 +276,9 @@ TEST(Ruling9, BadFreesFromSignalsAreToldLaterAndPoisonNothing) {
   g_late = nullptr;
 }
 
-std::size_t threads_of_process() { return status_kib("Threads"); }
+std::size_t threads_of_process() {
+  return status_kib("Threads");
+}
 
 // 10
 TEST(Ruling10, PurgeRunsInChunksOnAllocationAndFreeWithoutAThread) {
@@ -363,7 +365,9 @@ TEST(Ruling12, ChunkIsOneFlushAndFewCalls) {
   EXPECT_LE(kernel_calls() - calls, 5u);
 }
 
-int fail_process_madvise(os::MemoryCall call) { return call == os::MemoryCall::kProcessAdvise ? EPERM : 0; }
+int fail_process_madvise(os::MemoryCall call) {
+  return call == os::MemoryCall::kProcessAdvise ? EPERM : 0;
+}
 
 // 12: without process_madvise on ourselves (Linux < 6.13) each merged range is advised by itself.
 TEST(Ruling12, PurgeWorksWithoutProcessMadvise) {

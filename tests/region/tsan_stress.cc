@@ -26,7 +26,9 @@ struct Owned {
   std::size_t bytes;
 };
 
-bool allows(AppAddr a) { return *g_regions.shadow().units().shadow_at(a).ptr<const volatile std::uint8_t>() == 0; }
+bool allows(AppAddr a) {
+  return *g_regions.shadow().units().shadow_at(a).ptr<const volatile std::uint8_t>() == 0;
+}
 
 void work(unsigned seed) {
   std::mt19937 random(seed);
@@ -80,4 +82,6 @@ int run() {
 }  // namespace
 }  // namespace penumbra::region
 
-int main() { return penumbra::region::run(); }
+int main() {
+  return penumbra::region::run();
+}

@@ -162,9 +162,10 @@ TEST_F(ComposeTest, FreesHaveNoSize) {
   s_.fault.addr = kHeap + 8;
   s_.fault.size = 0;
   s_.fault.function = "free";
-  EXPECT_TRUE(has("BUG: KASAN: invalid-free in main+0x1b/0x80 [prog]\n"
-                  "Free of addr 00007f0000001008 by task prog/4711\n"
-                  "Checked call: free()\n\n"));
+  EXPECT_TRUE(
+      has("BUG: KASAN: invalid-free in main+0x1b/0x80 [prog]\n"
+          "Free of addr 00007f0000001008 by task prog/4711\n"
+          "Checked call: free()\n\n"));
   EXPECT_TRUE(has("located 8 bytes inside of\n allocated 40-byte region"));
 }
 
@@ -200,8 +201,9 @@ TEST_F(ComposeTest, AnOverlapIsNamedAfterTheFunctionAndShowsBothRanges) {
   s_.fault.other_addr = kHeap + 8;
   s_.fault.size = 16;
   EXPECT_TRUE(has("BUG: KASAN: memcpy-param-overlap in main"));
-  EXPECT_TRUE(has("Memory ranges overlap: [00007f0000001000, 00007f0000001010) and "
-                  "[00007f0000001008, 00007f0000001018)\n"));
+  EXPECT_TRUE(
+      has("Memory ranges overlap: [00007f0000001000, 00007f0000001010) and "
+          "[00007f0000001008, 00007f0000001018)\n"));
 }
 
 TEST_F(ComposeTest, AWrappedSizeIsShownSigned) {
@@ -223,10 +225,11 @@ TEST_F(ComposeTest, ARegionHasPagesStacksAndADistance) {
   s_.area.allocated_by = 4711;
   add_frame(input_.allocated, kMaker, "make", 0x10, 0x30);
   EXPECT_TRUE(has("BUG: KASAN: vmalloc-out-of-bounds in"));
-  EXPECT_TRUE(has("The buggy address belongs to a 2-page vmalloc region starting at 0x500000000000 allocated at "
-                  "make+0x10/0x30 [prog]\n"
-                  "The buggy address is located 120 bytes to the right of\n"
-                  " allocated 5000-byte region [0000500000000000, 0000500000001388)\n"));
+  EXPECT_TRUE(
+      has("The buggy address belongs to a 2-page vmalloc region starting at 0x500000000000 allocated at "
+          "make+0x10/0x30 [prog]\n"
+          "The buggy address is located 120 bytes to the right of\n"
+          " allocated 5000-byte region [0000500000000000, 0000500000001388)\n"));
   s_.area.state = region::AreaState::kPurged;
   add_frame(input_.freed, kDropper, "drop", 0x5, 0x30);
   EXPECT_TRUE(has("\nFreed by task 0:\n [<0000000000003000>] drop+0x5/0x30"));
@@ -242,9 +245,10 @@ TEST_F(ComposeTest, AGlobalHasItsNameAndFile) {
   set_text(s_.global.name, "table");
   set_text(s_.global.file, "src/t.c");
   EXPECT_TRUE(has("BUG: KASAN: global-out-of-bounds in"));
-  EXPECT_TRUE(has("The buggy address belongs to the variable:\n table+0xc/0xa defined in src/t.c\n"
-                  "The buggy address is located 2 bytes to the right of\n"
-                  " 10-byte variable [00007f0000001000, 00007f000000100a)\n"));
+  EXPECT_TRUE(
+      has("The buggy address belongs to the variable:\n table+0xc/0xa defined in src/t.c\n"
+          "The buggy address is located 2 bytes to the right of\n"
+          " 10-byte variable [00007f0000001000, 00007f000000100a)\n"));
 }
 
 TEST_F(ComposeTest, AStackFrameListsItsObjects) {
@@ -255,13 +259,14 @@ TEST_F(ComposeTest, AStackFrameListsItsObjects) {
   s_.frame.function = kCaller;
   parse_frame_description("2 32 10 5 buf:7 64 4 1 n", s_.frame);
   EXPECT_TRUE(has("BUG: KASAN: stack-out-of-bounds in"));
-  EXPECT_TRUE(has("The buggy address belongs to stack of task prog/4711\n"
-                  " and is located at offset 42 in frame:\n"
-                  " main+0x1b/0x80 [prog]\n"
-                  "\n"
-                  "This frame has 2 objects:\n"
-                  " [32, 42) 'buf' (line 7)\n"
-                  " [64, 68) 'n'\n"));
+  EXPECT_TRUE(
+      has("The buggy address belongs to stack of task prog/4711\n"
+          " and is located at offset 42 in frame:\n"
+          " main+0x1b/0x80 [prog]\n"
+          "\n"
+          "This frame has 2 objects:\n"
+          " [32, 42) 'buf' (line 7)\n"
+          " [64, 68) 'n'\n"));
 }
 
 TEST_F(ComposeTest, AWildAccessShowsNoMemoryState) {
@@ -298,8 +303,9 @@ TEST_F(ComposeTest, SourceLinesStandBehindTheFrameAndInlinedCallersBelow) {
   name->source_count = 2;
   name->source[0] = {"copy(char*)", "src/copy.h", 12};
   name->source[1] = {"main", "src/prog.c", 30};
-  EXPECT_TRUE(has(" [<0000000000001000>] main+0x1b/0x80 [prog] copy(char*) src/copy.h:12\n"
-                  "  inlined into main src/prog.c:30\n"));
+  EXPECT_TRUE(
+      has(" [<0000000000001000>] main+0x1b/0x80 [prog] copy(char*) src/copy.h:12\n"
+          "  inlined into main src/prog.c:30\n"));
 }
 
 TEST_F(ComposeTest, AFunctionWithoutASymbolSaysWhatIsNear) {
@@ -308,8 +314,9 @@ TEST_F(ComposeTest, AFunctionWithoutASymbolSaysWhatIsNear) {
   name->near = "start";
   name->near_offset = 0x200;
   name->module_is_loaded = false;
-  EXPECT_TRUE(has("] sub_00000fe5+0x1b/0x80 [prog] (/usr/bin/prog+0x1000, build-id 0123abcd, 0x200 after start, "
-                  "unloaded since)\n"));
+  EXPECT_TRUE(
+      has("] sub_00000fe5+0x1b/0x80 [prog] (/usr/bin/prog+0x1000, build-id 0123abcd, 0x200 after start, "
+          "unloaded since)\n"));
 }
 
 TEST_F(ComposeTest, RowsWithoutShadowAreDashes) {

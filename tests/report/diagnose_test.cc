@@ -28,7 +28,9 @@ Snapshot bad_access(AppAddr bad, std::uint8_t fill) {
   return s;
 }
 
-Snapshot bad_access(AppAddr bad, ShadowTag tag) { return bad_access(bad, static_cast<std::uint8_t>(tag)); }
+Snapshot bad_access(AppAddr bad, ShadowTag tag) {
+  return bad_access(bad, static_cast<std::uint8_t>(tag));
+}
 
 Snapshot in_area(Snapshot s, region::AreaState state) {
   s.in_span = s.has_area = true;
@@ -52,7 +54,9 @@ void set_shadow(Snapshot& s, AppAddr a, std::uint8_t value) {
   s.rows.bytes[(a - s.rows.begin) / kBytesPerRow][(a - s.rows.begin) % kBytesPerRow / shadow::kGranuleSize] = value;
 }
 
-std::string word(const Snapshot& s) { return class_word(diagnose(s).bug_class); }
+std::string word(const Snapshot& s) {
+  return class_word(diagnose(s).bug_class);
+}
 
 Snapshot signal_fault(AppAddr at) {
   Snapshot s;
@@ -67,16 +71,26 @@ TEST(Diagnose, TagsOutsideTheSpanHaveTheWordsOfKasan) {
     ShadowTag tag;
     const char* word;
   } expected[] = {
-      {ShadowTag::kHeapRightRedzone, "slab-out-of-bounds"}, {ShadowTag::kHeapLeftRedzone, "slab-out-of-bounds"},
-      {ShadowTag::kHeapNeverAllocated, "slab-out-of-bounds"}, {ShadowTag::kLargeRedzone, "slab-out-of-bounds"},
-      {ShadowTag::kHeapFreed, "slab-use-after-free"}, {ShadowTag::kHeapFreedMeta, "slab-use-after-free"},
-      {ShadowTag::kLargeFreed, "use-after-free"}, {ShadowTag::kGlobalRedzone, "global-out-of-bounds"},
-      {ShadowTag::kStackLeft, "stack-out-of-bounds"}, {ShadowTag::kStackMid, "stack-out-of-bounds"},
-      {ShadowTag::kStackRight, "stack-out-of-bounds"}, {ShadowTag::kStackPartial, "stack-out-of-bounds"},
-      {ShadowTag::kAllocaLeft, "alloca-out-of-bounds"}, {ShadowTag::kAllocaRight, "alloca-out-of-bounds"},
-      {ShadowTag::kStackAfterReturn, "use-after-return"}, {ShadowTag::kRegionInvalid, "use-after-scope"},
-      {ShadowTag::kStackGone, "stack-use-after-exit"}, {ShadowTag::kUserPoison, "use-after-poison"},
-      {ShadowTag::kContainerOverflow, "container-overflow"}, {ShadowTag::kInternal, "wild-memory-access"},
+      {ShadowTag::kHeapRightRedzone, "slab-out-of-bounds"},
+      {ShadowTag::kHeapLeftRedzone, "slab-out-of-bounds"},
+      {ShadowTag::kHeapNeverAllocated, "slab-out-of-bounds"},
+      {ShadowTag::kLargeRedzone, "slab-out-of-bounds"},
+      {ShadowTag::kHeapFreed, "slab-use-after-free"},
+      {ShadowTag::kHeapFreedMeta, "slab-use-after-free"},
+      {ShadowTag::kLargeFreed, "use-after-free"},
+      {ShadowTag::kGlobalRedzone, "global-out-of-bounds"},
+      {ShadowTag::kStackLeft, "stack-out-of-bounds"},
+      {ShadowTag::kStackMid, "stack-out-of-bounds"},
+      {ShadowTag::kStackRight, "stack-out-of-bounds"},
+      {ShadowTag::kStackPartial, "stack-out-of-bounds"},
+      {ShadowTag::kAllocaLeft, "alloca-out-of-bounds"},
+      {ShadowTag::kAllocaRight, "alloca-out-of-bounds"},
+      {ShadowTag::kStackAfterReturn, "use-after-return"},
+      {ShadowTag::kRegionInvalid, "use-after-scope"},
+      {ShadowTag::kStackGone, "stack-use-after-exit"},
+      {ShadowTag::kUserPoison, "use-after-poison"},
+      {ShadowTag::kContainerOverflow, "container-overflow"},
+      {ShadowTag::kInternal, "wild-memory-access"},
   };
   for (const auto& [tag, expected_word] : expected) {
     EXPECT_EQ(word(bad_access(kHeap, tag)), expected_word) << shadow::tag_meaning(static_cast<std::uint8_t>(tag));
@@ -100,9 +114,11 @@ TEST(Diagnose, APartialGranuleSpeaksThroughItsSuccessor) {
 
 TEST(Diagnose, RegionErrorsHaveThreeWordsWhereTheKernelHasOne) {
   using region::AreaState;
-  EXPECT_EQ(word(in_area(bad_access(kSpan + 5000, ShadowTag::kRegionTail), AreaState::kLive)), "vmalloc-out-of-bounds");
+  EXPECT_EQ(word(in_area(bad_access(kSpan + 5000, ShadowTag::kRegionTail), AreaState::kLive)),
+            "vmalloc-out-of-bounds");
   EXPECT_EQ(word(in_area(bad_access(kSpan + 8192, ShadowTag::kRegionGuard), AreaState::kLive)), "vmalloc-guard");
-  EXPECT_EQ(word(in_area(bad_access(kSpan + 10, ShadowTag::kRegionFreed), AreaState::kFreed)), "vmalloc-use-after-free");
+  EXPECT_EQ(word(in_area(bad_access(kSpan + 10, ShadowTag::kRegionFreed), AreaState::kFreed)),
+            "vmalloc-use-after-free");
 }
 
 TEST(Diagnose, InsideTheSpanUntouchedShadowIsJudgedByTheArea) {

@@ -16,7 +16,9 @@
 namespace penumbra::report {
 namespace {
 
-std::uintptr_t address_of(const void* symbol) { return reinterpret_cast<std::uintptr_t>(symbol); }
+std::uintptr_t address_of(const void* symbol) {
+  return reinterpret_cast<std::uintptr_t>(symbol);
+}
 
 TEST(ProcMaps, ALineIsTakenApart) {
   const std::string line = "7f00aa001000-7f00aa0c3000 r-xp 00021000 08:01 1234567                    /usr/lib/a b.so";
@@ -99,7 +101,8 @@ TEST(Modules, NearestSymbolAgreesWithTheLoader) {
     Dl_info info;
     const Elf64_Sym* entry = nullptr;
     ASSERT_NE(dladdr1(reinterpret_cast<void*>(pc), &info, reinterpret_cast<void**>(const_cast<Elf64_Sym**>(&entry)),
-                      RTLD_DL_SYMENT), 0);
+                      RTLD_DL_SYMENT),
+              0);
     EXPECT_EQ(symbol.begin, address_of(info.dli_saddr)) << info.dli_sname;
     EXPECT_EQ(symbol.bytes, entry->st_size) << info.dli_sname;
     EXPECT_TRUE(symbol.covers);

@@ -39,8 +39,8 @@ class Assembled {
 
 // A function with call frame information, local unless `global`.
 inline std::string asm_function(const std::string& name, const std::string& body, bool global = false) {
-  return (global ? ".globl " + name + "\n" : "") + ".type " + name + ",@function\n" + name + ":\n.cfi_startproc\n" + body +
-         "\n.cfi_endproc\n.size " + name + ", .-" + name + "\n";
+  return (global ? ".globl " + name + "\n" : "") + ".type " + name + ",@function\n" + name + ":\n.cfi_startproc\n" +
+         body + "\n.cfi_endproc\n.size " + name + ", .-" + name + "\n";
 }
 
 }  // namespace penumbra::rewrite

@@ -71,7 +71,7 @@ TEST_F(DecoderTest, R2InstructionsThatCapstoneDoesNotKnowAreBelievedWhenVectorEn
   EXPECT_EQ(of({0x62, 0xf2, 0x7d, 0x48, 0x78, 0x18}).doubt, Doubt::kNone);  // vpbroadcastb zmm3, byte ptr [rax]
   EXPECT_EQ(of({0xc4, 0xe1, 0xfb, 0x92, 0xcb}).doubt, Doubt::kNone);        // kmovq k1, rbx
   EXPECT_EQ(of({0xc4, 0xe1, 0xfb, 0x92, 0xcb}).reads, reg(kRbx));
-  EXPECT_EQ(of({0xf3, 0x48, 0x0f, 0x1e, 0xc8}).doubt, Doubt::kNone);        // rdsspq rax
+  EXPECT_EQ(of({0xf3, 0x48, 0x0f, 0x1e, 0xc8}).doubt, Doubt::kNone);  // rdsspq rax
 }
 
 TEST_F(DecoderTest, R3LockedCompareExchangeReadsAndMayChangeRax) {
@@ -114,18 +114,18 @@ TEST_F(DecoderTest, R4ShiftByAnImmediateOfZeroLeavesTheFlags) {
 }
 
 TEST_F(DecoderTest, PartialWritesOverwriteNothing) {
-  EXPECT_EQ(of({0x88, 0xc8}).kills, 0u);               // mov al, cl
-  EXPECT_NE(of({0x88, 0xc8}).reads & reg(kRax), 0u);   // its other bytes live on
-  EXPECT_EQ(of({0x89, 0xc8}).kills, reg(kRax));        // mov eax, ecx clears the upper half
-  EXPECT_EQ(of({0x66, 0x89, 0xc8}).kills, 0u);         // mov ax, cx
-  EXPECT_EQ(of({0x88, 0xe0}).touches, reg(kRax));      // mov al, ah: ah is rax, not rsp
+  EXPECT_EQ(of({0x88, 0xc8}).kills, 0u);              // mov al, cl
+  EXPECT_NE(of({0x88, 0xc8}).reads & reg(kRax), 0u);  // its other bytes live on
+  EXPECT_EQ(of({0x89, 0xc8}).kills, reg(kRax));       // mov eax, ecx clears the upper half
+  EXPECT_EQ(of({0x66, 0x89, 0xc8}).kills, 0u);        // mov ax, cx
+  EXPECT_EQ(of({0x88, 0xe0}).touches, reg(kRax));     // mov al, ah: ah is rax, not rsp
 }
 
 TEST_F(DecoderTest, R5StoresThatCapstoneCallsReadsAreWrites) {
-  for (const Bytes& bytes : {Bytes{0x0f, 0x11, 0x07},          // movups [rdi], xmm0
-                             Bytes{0x66, 0x0f, 0x7f, 0x07},    // movdqa [rdi], xmm0
-                             Bytes{0x0f, 0x92, 0x07},          // setb [rdi]
-                             Bytes{0xdd, 0x1f},                // fstp qword [rdi]
+  for (const Bytes& bytes : {Bytes{0x0f, 0x11, 0x07},           // movups [rdi], xmm0
+                             Bytes{0x66, 0x0f, 0x7f, 0x07},     // movdqa [rdi], xmm0
+                             Bytes{0x0f, 0x92, 0x07},           // setb [rdi]
+                             Bytes{0xdd, 0x1f},                 // fstp qword [rdi]
                              Bytes{0xc5, 0xfe, 0x7f, 0x07}}) {  // vmovdqu [rdi], ymm0
     const Form& form = of(bytes);
     ASSERT_EQ(form.operand_count, 1);
@@ -136,12 +136,12 @@ TEST_F(DecoderTest, R5StoresThatCapstoneCallsReadsAreWrites) {
 }
 
 TEST_F(DecoderTest, R6SizesAreWhatTheProcessorTouches) {
-  EXPECT_EQ(of({0x66, 0x0f, 0x2f, 0x17}).operands[0].size, 8);  // comisd xmm2, [rdi]
-  EXPECT_EQ(of({0x0f, 0x62, 0x27}).operands[0].size, 4);        // punpckldq mm4, [rdi]
-  EXPECT_EQ(of({0xdd, 0x3f}).operands[0].size, 2);              // fnstsw [rdi]
-  EXPECT_EQ(of({0x0f, 0xae, 0x07}).operands[0].size, 512);      // fxsave [rdi]
+  EXPECT_EQ(of({0x66, 0x0f, 0x2f, 0x17}).operands[0].size, 8);   // comisd xmm2, [rdi]
+  EXPECT_EQ(of({0x0f, 0x62, 0x27}).operands[0].size, 4);         // punpckldq mm4, [rdi]
+  EXPECT_EQ(of({0xdd, 0x3f}).operands[0].size, 2);               // fnstsw [rdi]
+  EXPECT_EQ(of({0x0f, 0xae, 0x07}).operands[0].size, 512);       // fxsave [rdi]
   EXPECT_EQ(of({0x48, 0x0f, 0xc7, 0x0f}).operands[0].size, 16);  // cmpxchg16b [rdi]
-  EXPECT_EQ(of({0xdb, 0x2f}).operands[0].size, 10);             // fld tbyte [rdi]
+  EXPECT_EQ(of({0xdb, 0x2f}).operands[0].size, 10);              // fld tbyte [rdi]
 }
 
 TEST_F(DecoderTest, R7AnEvexIndexIsAGeneralRegisterUnlessItGathers) {
@@ -166,21 +166,21 @@ TEST_F(DecoderTest, R8StringInstructionsNameBothSides) {
 }
 
 TEST_F(DecoderTest, SpecialShapesAreTold) {
-  EXPECT_EQ(of({0x0f, 0xab, 0x07}).operands[0].shape, AccessShape::kBitString);        // bts [rdi], eax
-  EXPECT_EQ(of({0x0f, 0xba, 0x2f, 3}).operands[0].shape, AccessShape::kPlain);         // bts [rdi], 3
-  EXPECT_EQ(of({0xd7}).operands[0].shape, AccessShape::kTable);                        // xlat
-  EXPECT_EQ(of({0x66, 0x0f, 0xf7, 0xc1}).operands[0].shape, AccessShape::kMasked);     // maskmovdqu
+  EXPECT_EQ(of({0x0f, 0xab, 0x07}).operands[0].shape, AccessShape::kBitString);                   // bts [rdi], eax
+  EXPECT_EQ(of({0x0f, 0xba, 0x2f, 3}).operands[0].shape, AccessShape::kPlain);                    // bts [rdi], 3
+  EXPECT_EQ(of({0xd7}).operands[0].shape, AccessShape::kTable);                                   // xlat
+  EXPECT_EQ(of({0x66, 0x0f, 0xf7, 0xc1}).operands[0].shape, AccessShape::kMasked);                // maskmovdqu
   EXPECT_EQ(of({0xc4, 0xe2, 0x69, 0x92, 0x04, 0x0f}).operands[0].shape, AccessShape::kGathered);  // vgatherdps
-  EXPECT_EQ(of({0x62, 0xf1, 0xfe, 0x49, 0x6f, 0x07}).operands[0].shape, AccessShape::kMasked);    // vmovdqu64 zmm0{k1}
+  EXPECT_EQ(of({0x62, 0xf1, 0xfe, 0x49, 0x6f, 0x07}).operands[0].shape, AccessShape::kMasked);  // vmovdqu64 zmm0{k1}
   EXPECT_EQ(of({0x62, 0xf1, 0xfd, 0x58, 0x58, 0x07}).operands[0].size, 8) << "a broadcast reads one element";
-  EXPECT_EQ(of({0x0f, 0xae, 0x27}).operands[0].shape, AccessShape::kState);            // xsave
+  EXPECT_EQ(of({0x0f, 0xae, 0x27}).operands[0].shape, AccessShape::kState);  // xsave
 }
 
 TEST_F(DecoderTest, NamingAnAddressIsNoAccess) {
-  EXPECT_EQ(of({0x48, 0x8d, 0x07}).operand_count, 0);        // lea
-  EXPECT_EQ(of({0x0f, 0x18, 0x0f}).operand_count, 0);        // prefetcht0
+  EXPECT_EQ(of({0x48, 0x8d, 0x07}).operand_count, 0);           // lea
+  EXPECT_EQ(of({0x0f, 0x18, 0x0f}).operand_count, 0);           // prefetcht0
   EXPECT_EQ(of({0x0f, 0x1f, 0x44, 0x00, 0}).operand_count, 0);  // nop [rax+rax]
-  EXPECT_EQ(of({0x0f, 0xae, 0x3f}).operand_count, 0);        // clflush
+  EXPECT_EQ(of({0x0f, 0xae, 0x3f}).operand_count, 0);           // clflush
 }
 
 TEST_F(DecoderTest, ControlFlowAndTargets) {
@@ -199,7 +199,7 @@ TEST_F(DecoderTest, ControlFlowAndTargets) {
   EXPECT_EQ(of({0x0f, 0x0b}).flow, Flow::kTrap);
   EXPECT_EQ(of({0x0f, 0x05}).flow, Flow::kSystemCall);
   EXPECT_EQ(of({0x0f, 0x05}).reads, kEverything);
-  EXPECT_EQ(of({0xff, 0x2f}).doubt, Doubt::kUnsupported);  // jmp far
+  EXPECT_EQ(of({0xff, 0x2f}).doubt, Doubt::kUnsupported);              // jmp far
   EXPECT_EQ(of({0xc7, 0xf8, 0, 0, 0, 0}).doubt, Doubt::kUnsupported);  // xbegin
 }
 

@@ -1,8 +1,8 @@
 // Our own reading of the encoding, against Zydis over real code and against hand-made bytes.
 #include "instrument/rewrite/layout.h"
 
-#include <Zydis/Zydis.h>
 #include <gtest/gtest.h>
+#include <Zydis/Zydis.h>
 
 #include "tests/rewrite/corpus.h"
 
@@ -57,7 +57,8 @@ TEST(Layout, TruncatedInstructionHasNoLayout) {
 }
 
 TEST(Layout, SixteenBytesAreTooMany) {
-  EXPECT_FALSE(layout({0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x90}));
+  EXPECT_FALSE(
+      layout({0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x90}));
 }
 
 TEST(Layout, ImmediateOfTestDependsOnTheModRm) {
@@ -68,16 +69,16 @@ TEST(Layout, ImmediateOfTestDependsOnTheModRm) {
 }
 
 TEST(Layout, RefusesWhatProcessorsDisagreeOn) {
-  EXPECT_FALSE(layout({0x66, 0xe9, 1, 2, 3, 4, 5}));                      // jmp with an operand-size prefix
-  EXPECT_TRUE(layout({0x66, 0x66, 0x48, 0xe8, 1, 2, 3, 4}));              // the padded call of __tls_get_addr
-  EXPECT_FALSE(layout({0x0f, 0x0f, 0xc0, 0x9e}));                         // 3DNow!
-  EXPECT_FALSE(layout({0x8f, 0xe9, 0x78, 0xe1, 0xc0}));                   // XOP
+  EXPECT_FALSE(layout({0x66, 0xe9, 1, 2, 3, 4, 5}));          // jmp with an operand-size prefix
+  EXPECT_TRUE(layout({0x66, 0x66, 0x48, 0xe8, 1, 2, 3, 4}));  // the padded call of __tls_get_addr
+  EXPECT_FALSE(layout({0x0f, 0x0f, 0xc0, 0x9e}));             // 3DNow!
+  EXPECT_FALSE(layout({0x8f, 0xe9, 0x78, 0xe1, 0xc0}));       // XOP
 }
 
 TEST(Layout, FormKeyForgetsDisplacementAndImmediateOnly) {
-  const std::uint8_t a[] = {0x48, 0xc7, 0x44, 0x24, 0x08, 1, 0, 0, 0};   // mov qword [rsp+8], 1
-  const std::uint8_t b[] = {0x48, 0xc7, 0x44, 0x24, 0x10, 7, 0, 0, 0};   // mov qword [rsp+16], 7
-  const std::uint8_t c[] = {0x48, 0xc7, 0x44, 0x25, 0x10, 7, 0, 0, 0};   // another base
+  const std::uint8_t a[] = {0x48, 0xc7, 0x44, 0x24, 0x08, 1, 0, 0, 0};  // mov qword [rsp+8], 1
+  const std::uint8_t b[] = {0x48, 0xc7, 0x44, 0x24, 0x10, 7, 0, 0, 0};  // mov qword [rsp+16], 7
+  const std::uint8_t c[] = {0x48, 0xc7, 0x44, 0x25, 0x10, 7, 0, 0, 0};  // another base
   EXPECT_EQ(form_key(a, *read_layout(a)), form_key(b, *read_layout(b)));
   EXPECT_FALSE(form_key(a, *read_layout(a)) == form_key(c, *read_layout(c)));
 }

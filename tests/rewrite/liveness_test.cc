@@ -39,7 +39,8 @@ struct Analysed {
 };
 
 TEST(Liveness, EquationsHoldOnRealModules) {
-  for (const char* path : {"/usr/bin/perl", "/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/libstdc++.so.6"}) {
+  for (const char* path :
+       {"/usr/bin/perl", "/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/libstdc++.so.6"}) {
     if (access(path, R_OK) != 0) continue;
     const Analysed a(path);
     EXPECT_NO_THROW(a.liveness.validate()) << path;
@@ -48,8 +49,9 @@ TEST(Liveness, EquationsHoldOnRealModules) {
 
 TEST(Liveness, AReturnValueInAnOddRegisterIsLiveInTheCallee) {
   // libcrypto's assembly: the helper returns in r9 and the carry flag; by the ABI both would be dead at its return.
-  const Assembled module(asm_function("helper", "mov r9, [rdi]\nadd r9, 1\nhelper_end: ret") +
-                         asm_function("outer", "sub rsp, 8\ncall helper\nadc r9, 0\nmov rax, r9\nadd rsp, 8\nret", true));
+  const Assembled module(
+      asm_function("helper", "mov r9, [rdi]\nadd r9, 1\nhelper_end: ret") +
+      asm_function("outer", "sub rsp, 8\ncall helper\nadc r9, 0\nmov rax, r9\nadd rsp, 8\nret", true));
   const Analysed a(module.path());
   EXPECT_NE(a.live_at("helper_end") & reg(kR9), 0u);
   EXPECT_NE(a.live_at("helper_end") & kCarry, 0u);
@@ -58,23 +60,26 @@ TEST(Liveness, AReturnValueInAnOddRegisterIsLiveInTheCallee) {
 
 TEST(Liveness, ARegisterThatALocalCalleeLeavesAloneIsLiveThroughIt) {
   // gcc -fipa-ra: the caller keeps a value in rcx across the call, since the callee never touches it.
-  const Assembled module(asm_function("callee", "callee_mid: mov eax, [rdi]\nret") +
-                         asm_function("caller", "sub rsp, 8\nmov ecx, [rsi]\ncall callee\nadd eax, ecx\nadd rsp, 8\nret", true));
+  const Assembled module(
+      asm_function("callee", "callee_mid: mov eax, [rdi]\nret") +
+      asm_function("caller", "sub rsp, 8\nmov ecx, [rsi]\ncall callee\nadd eax, ecx\nadd rsp, 8\nret", true));
   const Analysed a(module.path());
   EXPECT_NE(a.live_at("callee_mid") & reg(kRcx), 0u);
 }
 
 TEST(Liveness, WhatACalleeOverwritesIsDeadBeforeTheCall) {
-  const Assembled module(asm_function("callee", "mov ecx, 1\nmov eax, ecx\nret") +
-                         asm_function("caller", "sub rsp, 8\nbefore: call callee\nadd eax, ecx\nadd rsp, 8\nret", true));
+  const Assembled module(
+      asm_function("callee", "mov ecx, 1\nmov eax, ecx\nret") +
+      asm_function("caller", "sub rsp, 8\nbefore: call callee\nadd eax, ecx\nadd rsp, 8\nret", true));
   const Analysed a(module.path());
   EXPECT_EQ(a.live_at("before") & reg(kRcx), 0u);
   EXPECT_EQ(a.live_at("before") & kArithmeticFlags, 0u);
 }
 
 TEST(Liveness, ATailCalledFunctionReturnsToTheCallersOfItsCaller) {
-  const Assembled module(asm_function("target", "target_mid: mov eax, 1\nret") + asm_function("middle", "jmp target") +
-                         asm_function("outer", "sub rsp, 8\nmov r10d, 3\ncall middle\nadd eax, r10d\nadd rsp, 8\nret", true));
+  const Assembled module(
+      asm_function("target", "target_mid: mov eax, 1\nret") + asm_function("middle", "jmp target") +
+      asm_function("outer", "sub rsp, 8\nmov r10d, 3\ncall middle\nadd eax, r10d\nadd rsp, 8\nret", true));
   const Analysed a(module.path());
   EXPECT_NE(a.live_at("target_mid") & reg(kR10), 0u);
 }
@@ -110,14 +115,15 @@ TEST(Liveness, ASwitchNeedsOnlyWhatItsCasesNeed) {
 
 TEST(Liveness, ALandingPadKeepsItsRegistersAliveThroughCalls) {
   // rbx is needed only where the exception lands: the code behind the call overwrites it at once.
-  const Assembled module(asm_function("f",
-                                      ".cfi_personality 0x9b, DW.ref\n.cfi_lsda 0x1b, lsda\npush rbx\nmov rbx, rdi\n"
-                                      "call_begin: call g@PLT\ncall_end: xor ebx, ebx\npop rbx\nret\npad: mov rdi, rbx\npop rbx\n"
-                                      "jmp h@PLT",
-                                      true) +
-                         ".section .gcc_except_table,\"a\"\nlsda: .byte 0xff, 0xff, 1\n.uleb128 lsda_end-lsda_begin\n"
-                         "lsda_begin: .uleb128 call_begin-f\n.uleb128 call_end-call_begin\n.uleb128 pad-f\n.uleb128 0\nlsda_end:\n"
-                         ".data\nDW.ref: .quad 0\n.text\n");
+  const Assembled module(
+      asm_function("f",
+                   ".cfi_personality 0x9b, DW.ref\n.cfi_lsda 0x1b, lsda\npush rbx\nmov rbx, rdi\n"
+                   "call_begin: call g@PLT\ncall_end: xor ebx, ebx\npop rbx\nret\npad: mov rdi, rbx\npop rbx\n"
+                   "jmp h@PLT",
+                   true) +
+      ".section .gcc_except_table,\"a\"\nlsda: .byte 0xff, 0xff, 1\n.uleb128 lsda_end-lsda_begin\n"
+      "lsda_begin: .uleb128 call_begin-f\n.uleb128 call_end-call_begin\n.uleb128 pad-f\n.uleb128 0\nlsda_end:\n"
+      ".data\nDW.ref: .quad 0\n.text\n");
   const Analysed a(module.path());
   EXPECT_NE(a.live_at("call_begin") & reg(kRbx), 0u);
 }

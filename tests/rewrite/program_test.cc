@@ -16,9 +16,12 @@ namespace penumbra::rewrite {
 namespace {
 
 const char* const kModules[] = {"/usr/bin/perl", "/usr/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6",
-                                "/usr/lib/x86_64-linux-gnu/libstdc++.so.6", "/usr/lib/x86_64-linux-gnu/libcrypto.so.3"};
+                                "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+                                "/usr/lib/x86_64-linux-gnu/libcrypto.so.3"};
 
-bool exists(const char* path) { return access(path, R_OK) == 0; }
+bool exists(const char* path) {
+  return access(path, R_OK) == 0;
+}
 
 TEST(Program, InvariantsHoldOnRealModules) {
   Decoder decoder;

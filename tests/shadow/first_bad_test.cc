@@ -30,9 +30,7 @@ class FirstBad : public ::testing::Test {
     munmap(memory_.ptr<void>(), kBytes);
   }
 
-  void set(std::size_t granule, std::uint8_t value) {
-    shadow_of(memory_ + granule * kGranuleSize).ptr()[0] = value;
-  }
+  void set(std::size_t granule, std::uint8_t value) { shadow_of(memory_ + granule * kGranuleSize).ptr()[0] = value; }
 
   AppAddr memory_;
 };
@@ -99,11 +97,13 @@ TEST_F(FirstBad, AgreesWithTheByteLoopAtEveryEdgeOfTheAddressSpace) {
       for (std::size_t after = 0; after <= 20; ++after) {
         const AppAddr begin(edge - before);
         const AppAddr bad = first_bad(begin, before + after);
-        ASSERT_EQ(bad, first_bad_reference(begin, before + after)) << std::hex << begin.value << " +" << before + after;
+        ASSERT_EQ(bad, first_bad_reference(begin, before + after))
+            << std::hex << begin.value << " +" << before + after;
         // Said again without the search: an answer of "fine" needs every byte, or only the one at 0, to be the program's.
         bool is_fine = edge != 0 || before == 0;
         for (std::size_t i = 0; i < before + after && is_fine; ++i) is_fine = has_shadow(begin + i);
-        ASSERT_EQ(bad == kNoBadByte, is_fine || before + after == 0) << std::hex << begin.value << " +" << before + after;
+        ASSERT_EQ(bad == kNoBadByte, is_fine || before + after == 0)
+            << std::hex << begin.value << " +" << before + after;
       }
     }
   }

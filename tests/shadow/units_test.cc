@@ -177,9 +177,8 @@ TEST_F(Units, FailedMultiUnitTakeUnwindsWhatItTook) {
     calls = 0;
     static int fail_at;
     fail_at = failing;
-    os::set_failure_injector_test_only([](os::MemoryCall call) {
-      return call == os::MemoryCall::kAdvise && calls++ == fail_at ? ENOMEM : 0;
-    });
+    os::set_failure_injector_test_only(
+        [](os::MemoryCall call) { return call == os::MemoryCall::kAdvise && calls++ == fail_at ? ENOMEM : 0; });
     const bool taken = take(0, 40);
     os::set_failure_injector_test_only(nullptr);
     EXPECT_FALSE(taken) << failing;

@@ -22,8 +22,13 @@ struct sigaction action(sighandler_t handler, int flags) {
 }
 
 TEST(Dispositions, TheProgramIsShownWhatItSet) {
-  const int flag_sets[] = {0, SA_SIGINFO, SA_ONSTACK, SA_RESTART | SA_NODEFER, SA_SIGINFO | SA_ONSTACK | SA_RESTART,
-                           static_cast<int>(SA_RESETHAND), static_cast<int>(SA_RESETHAND) | SA_SIGINFO};
+  const int flag_sets[] = {0,
+                           SA_SIGINFO,
+                           SA_ONSTACK,
+                           SA_RESTART | SA_NODEFER,
+                           SA_SIGINFO | SA_ONSTACK | SA_RESTART,
+                           static_cast<int>(SA_RESETHAND),
+                           static_cast<int>(SA_RESETHAND) | SA_SIGINFO};
   for (const sighandler_t handler : {SIG_DFL, SIG_IGN, static_cast<sighandler_t>(plain),
                                      reinterpret_cast<sighandler_t>(reinterpret_cast<void*>(with_info))}) {
     for (const int flags : flag_sets) {

@@ -36,7 +36,8 @@ std::string output_of_child(void (*body)(), int& status) {
   close(ends[1]);
   std::string text;
   char piece[4096];
-  for (ssize_t got; (got = read(ends[0], piece, sizeof piece)) > 0;) text.append(piece, static_cast<std::size_t>(got));
+  for (ssize_t got; (got = read(ends[0], piece, sizeof piece)) > 0;)
+    text.append(piece, static_cast<std::size_t>(got));
   close(ends[0]);
   waitpid(child, &status, 0);
   return text;

@@ -41,20 +41,20 @@ class OperandTest : public testing::Test {
 };
 
 // Runs one instruction with rax = kBad, rcx = 0x10, rsi = rdi = kBad + 0x1000, r12 = kBad + 0x2000, r13 = kBad + 0x3000.
-#define EXPECT_OPERAND(instruction, expected, write)                                                            \
-  do {                                                                                                          \
-    g_operand = Operand{};                                                                                      \
-    if (sigsetjmp(g_back, 1) == 0) {                                                                            \
-      asm volatile("mov %1, %%r12\n\tlea 0x1000(%%r12), %%r13\n\t" instruction                                  \
-                   :                                                                                            \
-                   : "a"(kBad), "r"(kBad + 0x2000), "c"(std::uintptr_t{0x10}), "S"(kBad + 0x1000),              \
-                     "D"(kBad + 0x1000)                                                                         \
-                   : "r12", "r13", "rdx", "xmm0", "xmm1", "memory", "cc");                                      \
-      FAIL() << instruction << " did not fault";                                                                \
-    }                                                                                                           \
-    EXPECT_EQ(g_operand.kind, OperandKind::kNonCanonical) << instruction;                                       \
-    EXPECT_EQ(g_operand.address.value, expected) << instruction;                                                \
-    EXPECT_EQ(g_operand.is_write, write) << instruction;                                                        \
+#define EXPECT_OPERAND(instruction, expected, write)                                               \
+  do {                                                                                             \
+    g_operand = Operand{};                                                                         \
+    if (sigsetjmp(g_back, 1) == 0) {                                                               \
+      asm volatile("mov %1, %%r12\n\tlea 0x1000(%%r12), %%r13\n\t" instruction                     \
+                   :                                                                               \
+                   : "a"(kBad), "r"(kBad + 0x2000), "c"(std::uintptr_t{0x10}), "S"(kBad + 0x1000), \
+                     "D"(kBad + 0x1000)                                                            \
+                   : "r12", "r13", "rdx", "xmm0", "xmm1", "memory", "cc");                         \
+      FAIL() << instruction << " did not fault";                                                   \
+    }                                                                                              \
+    EXPECT_EQ(g_operand.kind, OperandKind::kNonCanonical) << instruction;                          \
+    EXPECT_EQ(g_operand.address.value, expected) << instruction;                                   \
+    EXPECT_EQ(g_operand.is_write, write) << instruction;                                           \
   } while (false)
 
 TEST_F(OperandTest, LoadsAndStoresOfEverySize) {
@@ -126,7 +126,9 @@ TEST_F(OperandTest, AnUnalignedVectorIsNoMemoryError) {
   EXPECT_EQ(g_operand.kind, OperandKind::kNone);
 }
 
-bool load_nothing(AppAddr, std::uintptr_t&) { return false; }
+bool load_nothing(AppAddr, std::uintptr_t&) {
+  return false;
+}
 
 TEST(Operand, WhatCannotBeWorkedOutIsUnknown) {
   const greg_t registers[NGREG] = {};

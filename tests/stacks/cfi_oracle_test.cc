@@ -53,7 +53,8 @@ class MadeUpStack {
   ~MadeUpStack() { munmap(words_, kBytes); }
 
   bool holds(std::uint64_t address) const {
-    return address >= reinterpret_cast<std::uint64_t>(words_) && address - reinterpret_cast<std::uint64_t>(words_) <= kBytes - 8;
+    return address >= reinterpret_cast<std::uint64_t>(words_) &&
+           address - reinterpret_cast<std::uint64_t>(words_) <= kBytes - 8;
   }
 
   std::uint64_t place(std::uint64_t n) const {
@@ -92,7 +93,9 @@ int find_proc_info(unw_addr_space_t space, unw_word_t ip, unw_proc_info_t* info,
 
 void put_unwind_info(unw_addr_space_t, unw_proc_info_t*, void*) {}
 
-int no_list(unw_addr_space_t, unw_word_t*, void*) { return -UNW_ENOINFO; }
+int no_list(unw_addr_space_t, unw_word_t*, void*) {
+  return -UNW_ENOINFO;
+}
 
 int access_mem(unw_addr_space_t, unw_word_t address, unw_word_t* value, int write, void* cookie) {
   if (write != 0) return -UNW_EINVAL;
@@ -116,17 +119,26 @@ int access_reg(unw_addr_space_t, unw_regnum_t r, unw_word_t* value, int write, v
   return 0;
 }
 
-int access_fpreg(unw_addr_space_t, unw_regnum_t, unw_fpreg_t*, int, void*) { return -UNW_EBADREG; }
+int access_fpreg(unw_addr_space_t, unw_regnum_t, unw_fpreg_t*, int, void*) {
+  return -UNW_EBADREG;
+}
 
-int resume(unw_addr_space_t, unw_cursor_t*, void*) { return -UNW_EINVAL; }
+int resume(unw_addr_space_t, unw_cursor_t*, void*) {
+  return -UNW_EINVAL;
+}
 
-int get_proc_name(unw_addr_space_t, unw_word_t, char*, size_t, unw_word_t*, void*) { return -UNW_ENOINFO; }
+int get_proc_name(unw_addr_space_t, unw_word_t, char*, size_t, unw_word_t*, void*) {
+  return -UNW_ENOINFO;
+}
 
 std::string row_text(const CfiRow& row) {
-  std::string text = row.cfa_is_expression ? "CFA=expression" : "CFA=r" + std::to_string(row.cfa_register) + "+" + std::to_string(row.cfa_value);
+  std::string text = row.cfa_is_expression
+                         ? "CFA=expression"
+                         : "CFA=r" + std::to_string(row.cfa_register) + "+" + std::to_string(row.cfa_value);
   for (unsigned r = 0; r < kRegisters; ++r) {
     if (row.rules[r].kind == RuleKind::kUnspecified) continue;
-    text += " r" + std::to_string(r) + ":" + std::to_string(static_cast<int>(row.rules[r].kind)) + "," + std::to_string(row.rules[r].value);
+    text += " r" + std::to_string(r) + ":" + std::to_string(static_cast<int>(row.rules[r].kind)) + "," +
+            std::to_string(row.rules[r].value);
   }
   return text;
 }
@@ -134,8 +146,8 @@ std::string row_text(const CfiRow& row) {
 class Oracle {
  public:
   explicit Oracle(const std::string& path) : image_(path) {
-    static unw_accessors_t accessors = {find_proc_info, put_unwind_info, no_list,       access_mem,
-                                        access_reg,     access_fpreg,    resume,        get_proc_name};
+    static unw_accessors_t accessors = {find_proc_info, put_unwind_info, no_list, access_mem,
+                                        access_reg,     access_fpreg,    resume,  get_proc_name};
     space_ = unw_create_addr_space(&accessors, 0);
     unw_set_caching_policy(space_, UNW_CACHE_NONE);
     machine_.image = &image_;
@@ -220,10 +232,11 @@ class Oracle {
     Dwarf_Op* operations = nullptr;
     std::size_t count = 0;
     if (dwarf_frame_cfa(frame, &operations, &count) == 0 && !row.cfa_is_expression) {
-      const bool same = count == 1 && ((operations[0].atom == DW_OP_bregx && operations[0].number == row.cfa_register &&
-                                        static_cast<std::int64_t>(operations[0].number2) == row.cfa_value) ||
-                                       (operations[0].atom == DW_OP_breg0 + row.cfa_register &&
-                                        static_cast<std::int64_t>(operations[0].number) == row.cfa_value));
+      const bool same =
+          count == 1 && ((operations[0].atom == DW_OP_bregx && operations[0].number == row.cfa_register &&
+                          static_cast<std::int64_t>(operations[0].number2) == row.cfa_value) ||
+                         (operations[0].atom == DW_OP_breg0 + row.cfa_register &&
+                          static_cast<std::int64_t>(operations[0].number) == row.cfa_value));
       if (!same) mismatch(pc, "CFA differs from libdw's, " + row_text(row));
     }
     static constexpr unsigned kCompared[] = {kRbx, kRbp, 12, 13, 14, 15, kRip};
@@ -295,9 +308,10 @@ void check_file(const std::string& path) {
     }
   }
   EXPECT_EQ(oracle.mismatches(), 0u) << path;
-  std::printf("%s: %zu entries, %zu steps as libunwind's (%zu with a CFA expression, %zu outermost), %zu rows as libdw's\n",
-              path.c_str(), entries.size(), oracle.steps_compared(), oracle.expressions(), oracle.outermost(),
-              oracle.rules_compared());
+  std::printf(
+      "%s: %zu entries, %zu steps as libunwind's (%zu with a CFA expression, %zu outermost), %zu rows as libdw's\n",
+      path.c_str(), entries.size(), oracle.steps_compared(), oracle.expressions(), oracle.outermost(),
+      oracle.rules_compared());
 }
 
 // The file that this process has loaded under a name that begins so.
@@ -317,11 +331,17 @@ std::string loaded_file(const char* name) {
   return search.path;
 }
 
-TEST(CfiOracle, AgreesOnLibc) { check_file(loaded_file("libc.so.")); }
+TEST(CfiOracle, AgreesOnLibc) {
+  check_file(loaded_file("libc.so."));
+}
 
-TEST(CfiOracle, AgreesOnTheLoader) { check_file(loaded_file("ld-linux-x86-64.so.")); }
+TEST(CfiOracle, AgreesOnTheLoader) {
+  check_file(loaded_file("ld-linux-x86-64.so."));
+}
 
-TEST(CfiOracle, AgreesOnLibstdcxx) { check_file(loaded_file("libstdc++.so.")); }
+TEST(CfiOracle, AgreesOnLibstdcxx) {
+  check_file(loaded_file("libstdc++.so."));
+}
 
 TEST(CfiOracle, AgreesOnPython) {
   if (access("/usr/bin/python3", R_OK) != 0) GTEST_SKIP() << "python3 is not installed";

@@ -33,7 +33,9 @@ Stack numbered(std::uint64_t n, std::size_t count) {
   return stack;
 }
 
-StackId put(const Stack& stack) { return depot_put(stack.data(), stack.size()); }
+StackId put(const Stack& stack) {
+  return depot_put(stack.data(), stack.size());
+}
 
 Stack get(StackId id) {
   Stack stack(kMaxStackFrames);
@@ -169,7 +171,9 @@ TEST(Depot, ChildrenOfAForkPutOnTheirOwn) {
   const StackId id = put(numbered(5, 8));
   EXPECT_EQ(run_in_child([] {
               const StackId mine = put(numbered(77777, 8));
-              return mine != kNoStack && get(mine) == numbered(77777, 8) && get(put(numbered(5, 8))) == numbered(5, 8) ? 0 : 1;
+              return mine != kNoStack && get(mine) == numbered(77777, 8) && get(put(numbered(5, 8))) == numbered(5, 8)
+                         ? 0
+                         : 1;
             }),
             0);
   EXPECT_EQ(put(numbered(5, 8)), id);

@@ -13,7 +13,9 @@
 namespace penumbra::testing {
 namespace {
 
-[[noreturn]] void fail(const std::string& path, const char* why) { throw std::runtime_error(path + ": " + why); }
+[[noreturn]] void fail(const std::string& path, const char* why) {
+  throw std::runtime_error(path + ": " + why);
+}
 
 }  // namespace
 
@@ -24,7 +26,8 @@ ElfImage::ElfImage(const std::string& path) {
   if (pread(fd, &elf, sizeof elf, 0) != sizeof elf) fail(path, "is too short");
   std::vector<Elf64_Phdr> segments(elf.e_phnum);
   const auto table_bytes = static_cast<ssize_t>(segments.size() * sizeof(Elf64_Phdr));
-  if (pread(fd, segments.data(), static_cast<std::size_t>(table_bytes), static_cast<off_t>(elf.e_phoff)) != table_bytes) {
+  if (pread(fd, segments.data(), static_cast<std::size_t>(table_bytes), static_cast<off_t>(elf.e_phoff)) !=
+      table_bytes) {
     fail(path, "has no program headers");
   }
   std::uintptr_t low = ~std::uintptr_t{0};
@@ -72,6 +75,8 @@ ElfImage::ElfImage(const std::string& path) {
   }
 }
 
-ElfImage::~ElfImage() { munmap(memory_, bytes_); }
+ElfImage::~ElfImage() {
+  munmap(memory_, bytes_);
+}
 
 }  // namespace penumbra::testing

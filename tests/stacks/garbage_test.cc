@@ -1,7 +1,7 @@
 // Nothing that lies in memory makes the unwinder crash, hang or read where it may not: random contexts, random stacks,
 // random unwind tables and expressions.
-#include <sys/mman.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -80,7 +80,8 @@ TEST(Garbage, RandomStacksEndWithinBounds) {
       }
     }
     std::uintptr_t frames[kMaxStackFrames];
-    const CodeContext from{random_code(random), random_word(random, stack, kBytes), random_word(random, stack, kBytes)};
+    const CodeContext from{random_code(random), random_word(random, stack, kBytes),
+                           random_word(random, stack, kBytes)};
     const std::size_t max = random() % (kMaxStackFrames + 1);
     expect_sane(frames, unwind(from, frames, max), max);
     record(from, max);
@@ -148,13 +149,15 @@ TEST(Garbage, DamagedUnwindTablesAreSurvived) {
   for (unsigned r = 0; r < kRegisters; ++r) registers.set(r, copy.address() + random() % bytes);
   for (int round = 0; round < 300; ++round) {
     std::memcpy(start, image.header().begin, distance);
-    for (int damage = 0; damage < 200; ++damage) start[12 + random() % (distance - 12)] = static_cast<std::uint8_t>(random());
+    for (int damage = 0; damage < 200; ++damage)
+      start[12 + random() % (distance - 12)] = static_cast<std::uint8_t>(random());
     if (round % 10 == 0) start[1 + random() % 3] = static_cast<std::uint8_t>(random());  // encodings of the header
     const ByteRange header{start, start + header_bytes};
     const ByteRange frame{start, start + distance};
     for (int look = 0; look < 50; ++look) {
       const auto& entry = image.entries()[random() % image.entries().size()];
-      const std::uintptr_t shift = reinterpret_cast<std::uintptr_t>(start) - reinterpret_cast<std::uintptr_t>(image.header().begin);
+      const std::uintptr_t shift =
+          reinterpret_cast<std::uintptr_t>(start) - reinterpret_cast<std::uintptr_t>(image.header().begin);
       const std::uintptr_t pc = entry.pc_begin + shift + random() % (entry.pc_end - entry.pc_begin + 1);
       CfiEntry found;
       CfiRow row;
@@ -177,12 +180,13 @@ TEST(Garbage, RandomExpressionsEnd) {
     const std::size_t bytes = 1 + random() % 24;
     std::uint8_t* const block = code.end() - bytes - 1;
     block[0] = static_cast<std::uint8_t>(bytes);
-    for (std::size_t i = 1; i <= bytes; ++i) block[i] = static_cast<std::uint8_t>(random() % 3 == 0 ? random() : 0x10 + random() % 0x80);
+    for (std::size_t i = 1; i <= bytes; ++i)
+      block[i] = static_cast<std::uint8_t>(random() % 3 == 0 ? random() : 0x10 + random() % 0x80);
     std::uint64_t result;
     StackMemory memory;
     const std::uint64_t cfa = code.address();
-    good += evaluate({code.begin(), code.end()}, static_cast<std::int32_t>(block - code.begin()), registers, memory, &cfa,
-                     result) == StepStatus::kOk;
+    good += evaluate({code.begin(), code.end()}, static_cast<std::int32_t>(block - code.begin()), registers, memory,
+                     &cfa, result) == StepStatus::kOk;
   }
   EXPECT_GT(good, 1000u);
 }

@@ -9,7 +9,9 @@ int call_lazily(const char* text) {
 // Called by the resolver below: on the stack of a lazy binding, under the loader's trampoline.
 void (*during_binding)(void);
 
-static int chosen(void) { return 5; }
+static int chosen(void) {
+  return 5;
+}
 
 static int (*choose(void))(void) {
   if (during_binding != NULL) during_binding();

@@ -97,14 +97,17 @@ __attribute__((noinline)) void step_through(const char* what, unsigned long at_l
       if (frame == 0) break;
       Dl_info info{};
       dladdr(reinterpret_cast<void*>(frame), &info);
-      std::printf("  %lx %s %s+0x%lx\n", frame, info.dli_fname != nullptr ? info.dli_fname : "?",
-                  info.dli_sname != nullptr ? info.dli_sname : "?",
-                  frame - reinterpret_cast<std::uintptr_t>(info.dli_saddr != nullptr ? info.dli_saddr : info.dli_fbase));
+      std::printf(
+          "  %lx %s %s+0x%lx\n", frame, info.dli_fname != nullptr ? info.dli_fname : "?",
+          info.dli_sname != nullptr ? info.dli_sname : "?",
+          frame - reinterpret_cast<std::uintptr_t>(info.dli_saddr != nullptr ? info.dli_saddr : info.dli_fbase));
     }
   }
 }
 
-int compare_ints(const void* a, const void* b) { return *static_cast<const int*>(a) - *static_cast<const int*>(b); }
+int compare_ints(const void* a, const void* b) {
+  return *static_cast<const int*>(a) - *static_cast<const int*>(b);
+}
 
 TEST(Step, EveryInstructionOfASortComesOutAtItsCaller) {
   step_through("qsort", 300, [] {
@@ -142,12 +145,15 @@ TEST(Step, EveryInstructionOfStringFunctionsComesOutAtItsCaller) {
 // The last instruction of _Unwind_RaiseException runs with the stack pointer of the landing pad's frame already; no rule
 // can say so, and libunwind and gdb fail there too.
 TEST(Step, EveryInstructionOfAnExceptionComesOutAtItsCaller) {
-  step_through("exception", 3000, [] {
-    try {
-      throw 1;
-    } catch (int) {
-    }
-  }, 1);
+  step_through(
+      "exception", 3000,
+      [] {
+        try {
+          throw 1;
+        } catch (int) {
+        }
+      },
+      1);
 }
 
 // A symbol bound at its first call: the PLT, the loader's trampoline (its CFA is in rbx) and the look-up.

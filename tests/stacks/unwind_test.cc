@@ -150,7 +150,9 @@ void check_signal(int flags) {
   sigaction(SIGUSR1, &before, nullptr);
 }
 
-TEST(Unwind, CrossesSignalFrames) { check_signal(0); }
+TEST(Unwind, CrossesSignalFrames) {
+  check_signal(0);
+}
 
 TEST(Unwind, CrossesFromAnAlternateSignalStack) {
   std::vector<char> memory(1 << 16);
@@ -181,7 +183,8 @@ void* at_the_edge(void* argument) {
 
 TEST(Unwind, ReadsNothingBehindAThreadsStack) {
   constexpr std::size_t kBytes = 1 << 17;
-  auto* memory = static_cast<char*>(mmap(nullptr, kBytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* memory =
+      static_cast<char*>(mmap(nullptr, kBytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(memory, MAP_FAILED);
   ASSERT_EQ(mprotect(memory + kBytes, 4096, PROT_NONE), 0);
   pthread_attr_t attributes;
@@ -207,7 +210,8 @@ void coroutine() {
 
 TEST(Unwind, FollowsCoroutineStacksToTheirEnd) {
   constexpr std::size_t kBytes = 1 << 16;
-  auto* memory = static_cast<char*>(mmap(nullptr, kBytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* memory =
+      static_cast<char*>(mmap(nullptr, kBytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(memory, MAP_FAILED);
   ASSERT_EQ(mprotect(memory + kBytes, 4096, PROT_NONE), 0);
   Trace trace;
@@ -338,8 +342,7 @@ TEST(Unwind, FindsTheCallerOfACallToNowhere) {
 
 // Code without call frame information that keeps frame pointers, as JIT compilers write it: push rbp; mov rbp,rsp;
 // sub rsp,16; call rdi; leave; ret.
-constexpr unsigned char kJitCode[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x10,
-                                      0xff, 0xd7, 0xc9, 0xc3};
+constexpr unsigned char kJitCode[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x10, 0xff, 0xd7, 0xc9, 0xc3};
 
 void call_take_for_jit();
 Trace* g_jit_trace = nullptr;

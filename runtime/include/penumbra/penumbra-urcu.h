@@ -19,12 +19,14 @@
 
 #include <penumbra/penumbra.h>
 
-static inline void penumbra_urcu_call(void *head, void (*function)(void *head)) {
+static inline void penumbra_urcu_call(void* head, void (*function)(void* head)) {
   /* liburcu hands back the pointer that it was given, and a pointer is a pointer to the machine. */
-  call_rcu((struct rcu_head *)head, (void (*)(struct rcu_head *))(void (*)(void))function);
+  call_rcu((struct rcu_head*)head, (void (*)(struct rcu_head*))(void (*)(void))function);
 }
 
-static inline void penumbra_urcu_synchronize(void) { synchronize_rcu(); }
+static inline void penumbra_urcu_synchronize(void) {
+  synchronize_rcu();
+}
 
 static inline int penumbra_use_urcu(void) {
   return penumbra_set_rcu(penumbra_urcu_call, penumbra_urcu_synchronize);

@@ -11,6 +11,7 @@
 #include "instrument/abi/compiled.h"
 #include "instrument/abi/leaving.h"
 #include "instrument/libc/init.h"
+#include "instrument/load/areas.h"
 #include "instrument/load/load.h"
 #include "runtime/base/options.h"
 #include "runtime/base/os_linux.h"
@@ -165,6 +166,7 @@ Stage bring_up(char** envp) {
     abi::require_shadow_for_compiled_code();
     return Stage::kAside;
   }
+  if (options.rewrite) load::hold_room();
   preload::init(start_heap(options));
   if (options.symbolize) report::find_helper();
   report::init_reports(options, report_sources(), options.symbolize ? report::symbolize : nullptr);

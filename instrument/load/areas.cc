@@ -19,6 +19,8 @@ constinit std::atomic<std::size_t> g_count{0};
 constexpr std::uint64_t kReach = std::uint64_t{0x7fff0000};
 constexpr std::uint64_t kSearchStep = std::uint64_t{2} << 20;
 
+constinit AppRange g_held;
+
 std::size_t area_bytes(const ModuleHeader& header) {
   return header.code_bytes + kSlotBytes;
 }
@@ -87,6 +89,16 @@ bool has_absolute_tables(const ModuleMap& file) {
 }
 
 }  // namespace
+
+void hold_room() {
+  const os::Result held = os::reserve(AppAddr(), kReach);
+  if (held.ok()) g_held = {held.address(), held.address() + kReach};
+}
+
+void release_room() {
+  if (g_held.bytes() != 0) os::unmap(g_held.begin, g_held.bytes()).ignore();
+  g_held = {};
+}
 
 bool make_area(const ModuleMap& file, std::uintptr_t load_base, Area& area) {
   const ModuleHeader& header = *file.header;

@@ -28,6 +28,12 @@ struct Area {
 
 inline constexpr std::size_t kMaxAreas = 1024;
 
+// Holds the address space below the libraries, as far as a 32-bit displacement reaches from them, so that what is reserved
+// meanwhile (the span of regions, which goes to the highest place that is large enough) leaves room for areas; and lets it
+// go again. Without room to hold, areas take what they find.
+void hold_room();
+void release_room();
+
 // Maps the area of a mapped module file for a module at `load_base`. False, with nothing left mapped, when there is no
 // room within reach.
 bool make_area(const ModuleMap& file, std::uintptr_t load_base, Area& area);

@@ -103,6 +103,7 @@ int visit(dl_phdr_info* info, std::size_t, void* cookie) {
 }  // namespace
 
 LoadCounts rewrite_loaded_modules(const char* cache) {
+  release_room();
   Search search{cache, {}};
   const os::Result folder = os::open_read(cache);
   if (!folder.ok()) return search.counts;

@@ -73,6 +73,7 @@ class Identical(unittest.TestCase):
         counts = [line for line in ours.stderr.splitlines() if line.startswith(b"penumbra: rewritten ")]
         self.assertTrue(counts, "the library says how many modules it rewrote")
         self.assertGreater(int(counts[0].split()[2]), 0)
+        self.assertTrue(counts[0].endswith(b", refused 0"), counts[0])
 
 
 def add(name, command):

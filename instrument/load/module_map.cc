@@ -29,7 +29,7 @@ bool same_text(const char* a, const char* b) {
   return length == raw_length(b) && raw_compare(a, b, length) == 0;
 }
 
-MapVerdict judge(const ModuleHeader& header, std::size_t bytes, const char* identity) {
+MapVerdict judge(const ModuleHeader& header, std::size_t bytes, std::uint64_t changed_at, const char* identity) {
   if (bytes < kPageSize || raw_compare(header.magic, kModuleMagic, sizeof header.magic) != 0)
     return MapVerdict::kDamaged;
   if (header.version != kModuleVersion || header.header_bytes != sizeof header) return MapVerdict::kOtherVersion;
@@ -47,7 +47,8 @@ MapVerdict judge(const ModuleHeader& header, std::size_t bytes, const char* iden
                     table_fits(header, header.links, sizeof(std::uint32_t)) &&
                     table_fits(header, header.table_operands, sizeof(std::uint32_t)) &&
                     table_fits(header, header.table_copies, sizeof(ModuleTableCopy));
-  if (!fits || header.checksum != checksum_of(&header)) return MapVerdict::kDamaged;
+  if (!fits) return MapVerdict::kDamaged;
+  if (header.complete_at != changed_at && header.checksum != checksum_of(&header)) return MapVerdict::kDamaged;
   return MapVerdict::kMapped;
 }
 
@@ -57,19 +58,19 @@ MapVerdict map_module(const char* path, const char* identity, ModuleMap& map) {
   const os::Result opened = os::open_read(path);
   if (!opened.ok()) return MapVerdict::kAbsent;
   map.fd = static_cast<int>(opened.value());
-  const os::Result size = os::file_bytes(map.fd);
-  if (!os::is_ours_alone(map.fd) || !size.ok() || size.value() < static_cast<long>(kPageSize)) {
+  os::FileFacts facts;
+  if (!os::file_facts(map.fd, facts).ok() || !facts.is_ours_alone || facts.bytes < kPageSize) {
     close_file(map);
     return MapVerdict::kDamaged;
   }
-  map.bytes = static_cast<std::size_t>(size.value());
+  map.bytes = facts.bytes;
   const os::Result mapped = os::map_file_read_only(round_up(map.bytes, kPageSize), map.fd);
   if (!mapped.ok()) {
     close_file(map);
     return MapVerdict::kAbsent;
   }
   map.header = mapped.address().ptr<const ModuleHeader>();
-  const MapVerdict verdict = judge(*map.header, map.bytes, identity);
+  const MapVerdict verdict = judge(*map.header, map.bytes, facts.changed_at, identity);
   if (verdict != MapVerdict::kMapped) {
     unmap_module(map);
     close_file(map);

@@ -1,8 +1,8 @@
 // A module file, mapped and believed: or not, with the reason.
 //
 // A file is believed when it belongs to this process's user and nobody else can write it, and when its header, every
-// table's bounds, the identity of the module and the checksum agree. The
-// mapping is private and read-only and stays for as long as the module does.
+// table's bounds and the identity of the module agree; and the checksum, unless the file has not changed since its writer
+// saw all of it on disk (complete_at). The mapping is private and read-only and stays for as long as the module does.
 //
 // zone: nomalloc
 #pragma once

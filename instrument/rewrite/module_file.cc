@@ -1,10 +1,12 @@
 #include "instrument/rewrite/module_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <system_error>
@@ -62,35 +64,53 @@ std::vector<std::uint8_t> module_bytes(const RewrittenModule& module, const Prog
   header.states = append_table(file, module.states);
   file.resize(round_up(file.size(), 8));
   header.file_bytes = file.size();
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  header.complete_at = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
   std::memcpy(file.data(), &header, sizeof header);
   header.checksum = checksum_of(file);
   std::memcpy(file.data(), &header, sizeof header);
   return file;
 }
 
-void write_whole_file(const std::string& path, const std::vector<std::uint8_t>& bytes) {
-  std::string temporary = path + ".XXXXXX";
-  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) fail("cannot create " + temporary);
+namespace {
+
+// All of it on disk, then the time at which a reader believes it without summing.
+bool write_and_complete(int fd, const std::vector<std::uint8_t>& bytes) {
   std::size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      const int error = errno;
-      close(fd);
-      unlink(temporary.c_str());
-      errno = error;
-      fail("cannot write " + temporary);
-    }
+    if (n <= 0) return false;
     done += static_cast<std::size_t>(n);
   }
-  if (close(fd) != 0 || std::rename(temporary.c_str(), path.c_str()) != 0) {
+  if (fdatasync(fd) != 0) return false;
+  ModuleHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const timespec at{static_cast<time_t>(header.complete_at / 1'000'000'000),
+                    static_cast<long>(header.complete_at % 1'000'000'000)};
+  const timespec times[2] = {at, at};
+  return futimens(fd, times) == 0;
+}
+
+}  // namespace
+
+void write_module_file(const std::string& path, const std::vector<std::uint8_t>& bytes) {
+  std::string temporary = path + ".XXXXXX";
+  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) fail("cannot create " + temporary);
+  const auto give_up = [&](const std::string& what) {
     const int error = errno;
     unlink(temporary.c_str());
     errno = error;
-    fail("cannot rename to " + path);
+    fail(what);
+  };
+  if (!write_and_complete(fd, bytes)) {
+    const int error = errno;
+    close(fd);
+    errno = error;
+    give_up("cannot write " + temporary);
   }
+  if (close(fd) != 0 || std::rename(temporary.c_str(), path.c_str()) != 0) give_up("cannot rename to " + path);
 }
 
 }  // namespace penumbra::rewrite

@@ -1,7 +1,7 @@
 // Writing module files: whole or not at all.
 //
-// A file is written under a temporary name in its folder, checksummed, synced by the rename that gives it its name. A
-// reader therefore sees a complete file or none; two writers of the same module write the same bytes.
+// A file is written under a temporary name in its folder, checksummed, synced, given the time that its header says, and
+// renamed. A reader therefore sees a complete file or none; two writers of the same module write the same code.
 //
 // zone: hosted
 #pragma once
@@ -18,8 +18,8 @@ namespace penumbra::rewrite {
 std::vector<std::uint8_t> module_bytes(const RewrittenModule& module, const Program& program,
                                        const std::string& identity, std::uint64_t options);
 
-// Throws std::system_error when the file cannot be written; nothing is left behind then.
-void write_whole_file(const std::string& path, const std::vector<std::uint8_t>& bytes);
+// Writes what module_bytes() made. Throws std::system_error when the file cannot be written; nothing is left behind then.
+void write_module_file(const std::string& path, const std::vector<std::uint8_t>& bytes);
 
 // Checksum of a whole module file with the header in place.
 std::uint64_t checksum_of(const std::vector<std::uint8_t>& file);

@@ -203,12 +203,22 @@ Result file_bytes(int fd) {
   return outside_call(SYS_lseek, fd, 0, SEEK_END);
 }
 
-bool is_ours_alone(int fd) {
+Result file_facts(int fd, FileFacts& facts) {
   struct stat status;
   const Result got = outside_call(SYS_fstat, fd, reinterpret_cast<long>(&status));
+  if (!got.ok()) return got;
   const Result user = outside_call(SYS_geteuid);
-  return got.ok() && user.ok() && status.st_uid == static_cast<uid_t>(user.value()) &&
-         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  facts.bytes = static_cast<std::size_t>(status.st_size);
+  facts.changed_at = static_cast<std::uint64_t>(status.st_mtim.tv_sec) * 1'000'000'000 +
+                     static_cast<std::uint64_t>(status.st_mtim.tv_nsec);
+  facts.is_ours_alone =
+      user.ok() && status.st_uid == static_cast<uid_t>(user.value()) && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  return user;
+}
+
+bool is_ours_alone(int fd) {
+  FileFacts facts;
+  return file_facts(fd, facts).ok() && facts.is_ours_alone;
 }
 
 Result file_mode(int fd) {

@@ -108,6 +108,13 @@ bool may_execute(const char* path);  // as access(2) with X_OK
 Result file_bytes(int fd);
 // Does what `fd` is open on belong to this process's user, and can nobody else write it?
 bool is_ours_alone(int fd);
+// The same, and size and time of last change (ns since 1970), by one call.
+struct FileFacts {
+  std::size_t bytes = 0;
+  std::uint64_t changed_at = 0;
+  bool is_ours_alone = false;
+};
+Result file_facts(int fd, FileFacts& facts);
 // st_mode of what `fd` is open on.
 Result file_mode(int fd);
 // Replaces this process by the program in `path`; comes back only to say why not. Never sealed: the kernel's own

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <sstream>
 #include <thread>
@@ -78,10 +79,24 @@ std::vector<std::string> libraries_of(const std::string& executable) {
   return files;
 }
 
+fs::path module_path(const rewrite::ElfImage& image, const std::string& folder) {
+  return fs::path(folder) / (image.build_id() + kModuleSuffix);
+}
+
+// Only what the file itself forbids: a full disk may be less full next time.
+void mark_as_impossible(const std::string& file, const std::string& folder) {
+  try {
+    const rewrite::ElfImage image(file);
+    if (image.has_text_relocations()) std::ofstream(module_path(image, folder));
+  } catch (const rewrite::ImageError&) {
+    // Has no identity, so there is no name to say it under; the library does not ask for such modules.
+  }
+}
+
 bool has_module_file(const std::string& file, const std::string& folder) {
   try {
     const rewrite::ElfImage image(file);
-    return image.build_id().empty() || fs::exists(fs::path(folder) / (image.build_id() + ".module"));
+    return image.build_id().empty() || fs::exists(module_path(image, folder));
   } catch (const rewrite::ImageError&) {
     return true;  // nothing to be made
   }
@@ -113,31 +128,31 @@ RewriteResult rewrite_file(const std::string& file, const std::string& folder,
   if (options.checks && options.access.reads) bits |= kModuleChecksReads;
   if (options.checks && options.access.writes) bits |= kModuleChecksWrites;
   const std::vector<std::uint8_t> bytes = rewrite::module_bytes(module, program, image.build_id(), bits);
-  if (!folder.empty()) rewrite::write_whole_file(fs::path(folder) / (image.build_id() + ".module"), bytes);
+  if (!folder.empty()) rewrite::write_module_file(module_path(image, folder), bytes);
   return {module.stats, module.ledger, bytes.size()};
 }
 
-void prepare_modules(const std::string& program, const std::string& folder) {
-  std::error_code error;
+namespace {
+
+// False when there is no folder that the library will believe: only one that nobody else can write.
+bool make_folder(const std::string& folder, std::error_code& error) {
   fs::create_directories(folder, error);
-  // The library believes only a folder that nobody else can write.
   if (!error) fs::permissions(folder, fs::perms::owner_all, error);
-  if (error) {
-    fmt::print(stderr, "penumbra: {}: {}; nothing is rewritten\n", folder, error.message());
-    return;
-  }
-  const std::string executable = executable_of(program);
-  std::vector<std::string> files = libraries_of(executable);
-  files.push_back(executable);
+  return !error;
+}
+
+// Called after each file, by one thread at a time; `trouble` is empty where the file was made.
+using Progress = std::function<void(std::size_t done, std::size_t all, const std::string& trouble)>;
+
+void make_module_files(std::vector<std::string> files, const std::string& folder, const Progress& progress) {
   std::erase_if(files, [&](const std::string& file) { return is_left_alone(file) || has_module_file(file, folder); });
-  if (files.empty()) return;
   // The largest first: the last ones to finish are then small.
   std::ranges::sort(files, std::greater(), [](const std::string& file) {
     std::error_code ignored;
     return fs::file_size(file, ignored);
   });
   std::atomic<std::size_t> next{0};
-  std::mutex saying;
+  std::mutex reporting;
   std::size_t done = 0;
   const auto work = [&] {
     for (std::size_t n = next++; n < files.size(); n = next++) {
@@ -146,20 +161,43 @@ void prepare_modules(const std::string& program, const std::string& folder) {
         rewrite_file(files[n], folder, {});
       } catch (const std::exception& failure) {
         trouble = failure.what();
+        mark_as_impossible(files[n], folder);
       }
-      const std::lock_guard guard(saying);
-      ++done;
-      if (!trouble.empty()) fmt::print(stderr, "penumbra: {}; it runs unchecked\n", trouble);
-      if (isatty(STDERR_FILENO) != 0) {
-        fmt::print(stderr, "\rpenumbra: prepared {} of {} modules{}", done, files.size(),
-                   done == files.size() ? "\n" : "");
-      } else if (done == files.size()) {
-        fmt::print(stderr, "penumbra: prepared {} modules\n", files.size());
-      }
+      const std::lock_guard guard(reporting);
+      progress(++done, files.size(), trouble);
     }
   };
   std::vector<std::jthread> threads;
-  for (unsigned n = std::max(1u, std::thread::hardware_concurrency()); n > 0; --n) threads.emplace_back(work);
+  const std::size_t most = std::max(1u, std::thread::hardware_concurrency());
+  for (std::size_t n = std::min(most, files.size()); n > 0; --n) threads.emplace_back(work);
+}
+
+}  // namespace
+
+void prepare_modules(const std::string& program, const std::string& folder) {
+  std::error_code error;
+  if (!make_folder(folder, error)) {
+    fmt::print(stderr, "penumbra: {}: {}; nothing is rewritten\n", folder, error.message());
+    return;
+  }
+  const std::string executable = executable_of(program);
+  std::vector<std::string> files = libraries_of(executable);
+  files.push_back(executable);
+  const bool is_terminal = isatty(STDERR_FILENO) != 0;
+  make_module_files(files, folder, [&](std::size_t done, std::size_t all, const std::string& trouble) {
+    if (!trouble.empty()) fmt::print(stderr, "penumbra: {}; it runs unchecked\n", trouble);
+    if (is_terminal) {
+      fmt::print(stderr, "\rpenumbra: prepared {} of {} modules{}", done, all, done == all ? "\n" : "");
+    } else if (done == all) {
+      fmt::print(stderr, "penumbra: prepared {} modules\n", all);
+    }
+  });
+}
+
+void prepare_files(std::vector<std::string> files, const std::string& folder) {
+  std::error_code error;
+  if (!make_folder(folder, error)) return;
+  make_module_files(std::move(files), folder, [](std::size_t, std::size_t, const std::string&) {});
 }
 
 }  // namespace penumbra::launcher

@@ -32,4 +32,8 @@ RewriteResult rewrite_file(const std::string& file, const std::string& folder,
 // goes to stderr, only when there is something to do; a file that cannot be rewritten runs unchecked and is named there.
 void prepare_modules(const std::string& program, const std::string& folder);
 
+// The same for these files alone, silently. A file that cannot be rewritten gets an empty module file, which nobody
+// believes and which says that there is no point in asking again.
+void prepare_files(std::vector<std::string> files, const std::string& folder);
+
 }  // namespace penumbra::launcher

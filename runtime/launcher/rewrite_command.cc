@@ -19,6 +19,7 @@ constexpr int kBadCommandLine = 125;
 struct Wish {
   std::vector<std::string> files;
   std::string folder;
+  bool prepare = false;
   bool stats = false;
   bool ledger = false;
   bool relocate_only = false;
@@ -70,6 +71,7 @@ int rewrite_main(const std::vector<std::string>& arguments) {
   CLI::App app{"Rewrites ELF files so that their loads and stores are checked.", "penumbra rewrite"};
   app.add_option("FILE", wish.files, "executables and shared libraries")->required();
   app.add_option("-o,--output", wish.folder, "write module files to this folder, named by build-id");
+  app.add_flag("--prepare", wish.prepare, "make only what the folder has not, and the folder itself, silently");
   app.add_flag("--stats", wish.stats, "print sizes, entries and times");
   app.add_flag("--ledger", wish.ledger, "count every memory access: checked, merged, or not checked and why");
   app.add_flag("--relocate-only", wish.relocate_only, "move code without checks, to see what moving alone costs");
@@ -84,6 +86,10 @@ int rewrite_main(const std::vector<std::string>& arguments) {
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "penumbra: rewrite: {}\n", error.what());
     return kBadCommandLine;
+  }
+  if (wish.prepare) {
+    prepare_files(wish.files, wish.folder);
+    return 0;
   }
   int status = 0;
   for (const std::string& file : wish.files) {

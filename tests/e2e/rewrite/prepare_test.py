@@ -45,6 +45,12 @@ class Prepare(unittest.TestCase):
         self.assertFalse(self.finds_the_bug())
         self.assertEqual(self.run_it(PROGRAM, "-1").stdout, "end\n")
 
+    def test_a_whole_module_file_that_changed_its_time_is_summed_and_used(self):
+        self.run_it(PROGRAM, "-1")
+        for file in self.cache.iterdir():
+            file.write_bytes(file.read_bytes())
+        self.assertTrue(self.finds_the_bug())
+
     def test_a_truncated_module_file_is_not_used(self):
         self.run_it(PROGRAM, "-1")
         for file in self.cache.iterdir():

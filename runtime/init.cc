@@ -15,11 +15,13 @@
 #include "instrument/load/load.h"
 #include "runtime/base/options.h"
 #include "runtime/base/os_linux.h"
+#include "runtime/base/os_process.h"
 #include "runtime/base/raw_memory.h"
 #include "runtime/base/text_buffer.h"
 #include "runtime/compiled.h"
 #include "runtime/preload/objects.h"
 #include "runtime/preload/operators.h"
+#include "runtime/prepare.h"
 #include "runtime/process/exec.h"
 #include "runtime/report/exit_status.h"
 #include "runtime/report/helper_process.h"
@@ -136,10 +138,26 @@ void append_cache_folder(TextBuffer& folder, const Options& options, char** envp
   }
 }
 
+// Process ruling 19: a debugger's breakpoints and our jumps would overwrite each other.
+bool may_rewrite(const Options& options) {
+  if (options.rewrite == RewriteKind::kOn || os::tracer_pid() == 0) return true;
+  FixedTextBuffer<160> line;
+  line.append(
+      "penumbra: the program is being traced: loads and stores are not checked (rewrite=1 checks them all the same)");
+  say(line);
+  return false;
+}
+
 void rewrite_modules(const Options& options, char** envp) {
   FixedTextBuffer<kMaxPath> folder;
   append_cache_folder(folder, options, envp);
-  const load::LoadCounts counts = load::rewrite_loaded_modules(folder.c_str());
+  const load::LoadCounts counts = load::start({.cache = folder.c_str(), .prepare = prepare_modules});
+  if (counts.code_is_fixed != 0) {
+    FixedTextBuffer<256> line;
+    line.append("penumbra: the kernel does not let code be changed (errno ");
+    line.dec(static_cast<std::uint64_t>(counts.code_is_fixed)).append("): loads and stores are not checked");
+    say(line);
+  }
   if (!options.verbose) return;
   FixedTextBuffer<256> line;
   line.append("penumbra: rewritten ").dec(counts.rewritten).append(" of ").dec(counts.modules);
@@ -161,21 +179,22 @@ Stage bring_up(char** envp) {
   }
   Options& options = process_options();
   parse_options(options, find_environment(envp, "PENUMBRA_OPTIONS"), warn_about_option, nullptr);
+  const bool rewrites = options.rewrite != RewriteKind::kOff && may_rewrite(options);
   process::init_exec({.before = libc::before_exec, .failed = libc::exec_failed});
   if (!reserve_shadow(options)) {
     abi::require_shadow_for_compiled_code();
     return Stage::kAside;
   }
-  if (options.rewrite) load::hold_room();
+  if (rewrites) load::hold_room();
   preload::init(start_heap(options));
-  if (options.symbolize) report::find_helper();
+  if (options.symbolize || rewrites) report::find_helper();
   report::init_reports(options, report_sources(), options.symbolize ? report::symbolize : nullptr);
   report::arm_exit_handler(before_end);
   signals::init(report_sources().in_span);
   connect_compiled_code(report_sources());
   abi::start();
   libc::init(options, {.before_dlclose = report::remember_all, .end_process = report::end_now});
-  if (options.rewrite) rewrite_modules(options, envp);
+  if (rewrites) rewrite_modules(options, envp);
   return Stage::kReady;
 }
 

@@ -1,6 +1,8 @@
 #include "runtime/stats.h"
 
 #include "allocator/heap/heap.h"
+#include "instrument/load/load.h"
+#include "runtime/base/options.h"
 #include "runtime/report/exit_status.h"
 #include "runtime/report/report.h"
 #include "runtime/report/sink.h"
@@ -25,6 +27,15 @@ void append_heap_stats(TextBuffer& out) {
   append_line(out, "blocks lost", heap.lost_blocks);
 }
 
+void append_load_stats(TextBuffer& out) {
+  const load::LoadCounts counts = load::counts();
+  append_line(out, "modules", counts.modules);
+  append_line(out, "modules rewritten", counts.rewritten);
+  append_line(out, "modules missing", counts.missing);
+  append_line(out, "modules refused", counts.refused);
+  append_line(out, "areas released", counts.released);
+}
+
 void append_report_stats(TextBuffer& out) {
   const report::ReportCounts counts = report::report_counts();
   append_line(out, "reports", counts.reports);
@@ -38,6 +49,7 @@ void append_stats(TextBuffer& out) {
   append_vmalloc_stats(out);
   append_heap_stats(out);
   stacks::append_depot_stats(out);
+  if (process_options().rewrite != RewriteKind::kOff) append_load_stats(out);
   append_report_stats(out);
 }
 

@@ -12,12 +12,38 @@
 namespace penumbra::load {
 namespace {
 
-constinit Area g_areas[kMaxAreas];
-constinit std::atomic<std::size_t> g_count{0};
+struct Slot {
+  std::atomic<std::uint32_t> generation{0};  // odd: changes just now
+  // The ranges of `area`, for readers that may come at any time; 0, 0 while there is none.
+  std::atomic<std::uintptr_t> code_begin{0};
+  std::atomic<std::uintptr_t> code_end{0};
+  std::atomic<std::uintptr_t> text_begin{0};
+  std::atomic<std::uintptr_t> text_end{0};
+  Area area;
+
+  bool is_free() const { return text_end.load(std::memory_order_relaxed) == 0; }
+
+  void set_ranges(AppRange code, AppRange text) {
+    const std::uint32_t before = generation.load(std::memory_order_relaxed);
+    generation.store(before + 1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    code_begin.store(code.begin.value, std::memory_order_relaxed);
+    code_end.store(code.end.value, std::memory_order_relaxed);
+    text_begin.store(text.begin.value, std::memory_order_relaxed);
+    text_end.store(text.end.value, std::memory_order_relaxed);
+    generation.store(before + 2, std::memory_order_release);
+  }
+};
+
+constinit Slot g_slots[kMaxAreas];
+constinit std::atomic<std::size_t> g_used{0};  // slots from here on were never used
 
 // How far a 32-bit displacement reaches, with room for the size of module and area.
 constexpr std::uint64_t kReach = std::uint64_t{0x7fff0000};
 constexpr std::uint64_t kSearchStep = std::uint64_t{2} << 20;
+
+// Twice the reach: what the program maps later takes its share, and modules that come then want areas too.
+constexpr std::uint64_t kHeldBytes = std::uint64_t{4} << 30;
 
 constinit AppRange g_held;
 
@@ -25,19 +51,27 @@ std::size_t area_bytes(const ModuleHeader& header) {
   return header.code_bytes + kSlotBytes;
 }
 
-// Reserves the area at its own place, else anywhere below or above within reach of the text; 0 when there is none.
+bool is_within_reach(std::uintptr_t place, std::size_t bytes, std::uintptr_t text, std::uintptr_t text_end) {
+  return (place < text ? text_end - place : place + bytes - text) < kReach;
+}
+
+// Reserves the area at its own place, else where the kernel has room within reach of the text, else anywhere below; 0 when
+// there is no place.
 std::uintptr_t find_place(const ModuleHeader& header, std::uintptr_t load_base) {
   const std::size_t bytes = area_bytes(header);
   const std::uintptr_t wanted = load_base + static_cast<std::uintptr_t>(header.area_address);
   if (os::reserve_at(AppAddr(wanted), bytes).ok()) return wanted;
   const std::uintptr_t text = load_base + header.text_begin;
   const std::uintptr_t text_end = text + header.text_bytes;
-  for (std::uint64_t step = kSearchStep; step < kReach; step += kSearchStep) {
+  if (const os::Result anywhere = os::reserve(AppAddr(), bytes); anywhere.ok()) {
+    const std::uintptr_t place = anywhere.address().value;
+    if (is_within_reach(place, bytes, text, text_end)) return place;
+    os::unmap(AppAddr(place), bytes).ignore();
+  }
+  for (std::uint64_t step = kSearchStep; step < kReach && text > step + bytes + kSearchStep; step += kSearchStep) {
     const std::uintptr_t below = round_down(text - step - bytes, kPageSize);
-    if (text > step + bytes + (1u << 20) && text_end - below < kReach && shadow::has_shadow(AppAddr(below)) &&
-        os::reserve_at(AppAddr(below), bytes).ok()) {
-      return below;
-    }
+    if (!is_within_reach(below, bytes, text, text_end)) break;
+    if (shadow::has_shadow(AppAddr(below)) && os::reserve_at(AppAddr(below), bytes).ok()) return below;
   }
   return 0;
 }
@@ -91,8 +125,8 @@ bool has_absolute_tables(const ModuleMap& file) {
 }  // namespace
 
 void hold_room() {
-  const os::Result held = os::reserve(AppAddr(), kReach);
-  if (held.ok()) g_held = {held.address(), held.address() + kReach};
+  const os::Result held = os::reserve(AppAddr(), kHeldBytes);
+  if (held.ok()) g_held = {held.address(), held.address() + kHeldBytes};
 }
 
 void release_room() {
@@ -100,7 +134,8 @@ void release_room() {
   g_held = {};
 }
 
-bool make_area(const ModuleMap& file, std::uintptr_t load_base, Area& area) {
+bool make_area(Area& area, std::uintptr_t load_base) {
+  const ModuleMap& file = area.file;
   const ModuleHeader& header = *file.header;
   const std::uintptr_t place = find_place(header, load_base);
   if (place == 0) return false;
@@ -124,41 +159,65 @@ bool make_area(const ModuleMap& file, std::uintptr_t load_base, Area& area) {
   }
   fill_slots(slots.ptr<std::uintptr_t>());
   os::protect(slots, kSlotBytes, PROT_READ).ignore();
-  area.file = file;
   area.load_base = load_base;
   area.code = {AppAddr(place), AppAddr(place + header.code_bytes)};
   area.text = {AppAddr(load_base + header.text_begin), AppAddr(load_base + header.text_begin + header.text_bytes)};
   return true;
 }
 
-bool publish(const Area& area) {
-  const std::size_t n = g_count.load(std::memory_order_relaxed);
-  if (n == kMaxAreas) return false;
-  g_areas[n] = area;
-  g_count.store(n + 1, std::memory_order_release);
-  return true;
+void unmap_area(const Area& area) {
+  os::unmap(area.code.begin, area_bytes(*area.file.header)).ignore();
 }
 
-std::size_t area_count() {
-  return g_count.load(std::memory_order_acquire);
+const Area* publish(const Area& area) {
+  std::size_t n = 0;
+  while (n < kMaxAreas && !g_slots[n].is_free()) ++n;
+  if (n == kMaxAreas) return nullptr;
+  Slot& slot = g_slots[n];
+  slot.area = area;
+  slot.set_ranges(area.code, area.text);
+  if (g_used.load(std::memory_order_relaxed) <= n) g_used.store(n + 1, std::memory_order_release);
+  return &slot.area;
 }
 
-const Area& area(std::size_t n) {
-  return g_areas[n];
+void release(const Area* area) {
+  for (std::size_t n = 0; n < g_used.load(std::memory_order_relaxed); ++n) {
+    if (&g_slots[n].area != area) continue;
+    g_slots[n].set_ranges({}, {});
+    unmap_area(g_slots[n].area);
+    unmap_module(g_slots[n].area.file);
+  }
 }
 
-const Area* area_of_code(std::uintptr_t pc) {
-  for (std::size_t n = 0; n < area_count(); ++n) {
-    if (g_areas[n].code.contains(AppAddr(pc))) return &g_areas[n];
+namespace {
+
+using Bound = std::atomic<std::uintptr_t> Slot::*;
+
+const Area* area_around(std::uintptr_t pc, Bound begin, Bound end) {
+  const std::size_t used = g_used.load(std::memory_order_acquire);
+  for (std::size_t n = 0; n < used;) {
+    const Slot& slot = g_slots[n];
+    const std::uint32_t generation = slot.generation.load(std::memory_order_acquire);
+    const bool is_inside =
+        (slot.*begin).load(std::memory_order_relaxed) <= pc && pc < (slot.*end).load(std::memory_order_relaxed);
+    if (is_inside && generation % 2 == 0) {
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (slot.generation.load(std::memory_order_relaxed) == generation) return &slot.area;
+      continue;  // became another area's while we looked
+    }
+    ++n;
   }
   return nullptr;
+}
+
+}  // namespace
+
+const Area* area_of_code(std::uintptr_t pc) {
+  return area_around(pc, &Slot::code_begin, &Slot::code_end);
 }
 
 const Area* area_of_text(std::uintptr_t pc) {
-  for (std::size_t n = 0; n < area_count(); ++n) {
-    if (g_areas[n].text.contains(AppAddr(pc))) return &g_areas[n];
-  }
-  return nullptr;
+  return area_around(pc, &Slot::text_begin, &Slot::text_end);
 }
 
 namespace {

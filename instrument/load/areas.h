@@ -1,10 +1,14 @@
 // The areas of this process: relocated code of each rewritten module, by address.
 //
-// I1  an area is published (count_ raised with release order) after its code, slots and tables are complete and before
-//     its module's first patch is written; from then on it does not change.
+// I1  an area is published after its code, slots and tables are complete and before its module's first patch is written;
+//     from then on it does not change until it is released, after its module has been unmapped.
 // I2  areas and texts of different modules do not overlap.
 //
-// Look-ups take no lock and may run in a signal handler: the table only grows.
+// Look-ups take no lock and may run in a signal handler. Who looks up a pc of a module keeps that module loaded (its code
+// runs, or is on a stack), so that only slots of other modules can change meanwhile: each slot has a generation, odd
+// while it changes, and a look-up that saw another one before than after looks again.
+//
+// publish() and release() are called with the loader's lock held, or before the program's first thread.
 //
 // zone: signal-safe
 #pragma once
@@ -26,24 +30,26 @@ struct Area {
   std::uint32_t code_offset(std::uintptr_t pc) const { return static_cast<std::uint32_t>(pc - code.begin.value); }
 };
 
-inline constexpr std::size_t kMaxAreas = 1024;
+inline constexpr std::size_t kMaxAreas = 1024;  // modules at one time; more run unrewritten
 
-// Holds the address space below the libraries, as far as a 32-bit displacement reaches from them, so that what is reserved
+// Holds the address space below the libraries, farther than a 32-bit displacement reaches from them, so that what is reserved
 // meanwhile (the span of regions, which goes to the highest place that is large enough) leaves room for areas; and lets it
 // go again. Without room to hold, areas take what they find.
 void hold_room();
 void release_room();
 
-// Maps the area of a mapped module file for a module at `load_base`. False, with nothing left mapped, when there is no
-// room within reach.
-bool make_area(const ModuleMap& file, std::uintptr_t load_base, Area& area);
-// False when the table is full.
-bool publish(const Area& area);
+// Maps the area of `area.file` for a module at `load_base` and fills in the rest. False, with no area left mapped, when
+// there is no room within reach.
+bool make_area(Area& area, std::uintptr_t load_base);
+// Gives back what make_area() mapped.
+void unmap_area(const Area& area);
+// Null when the table is full.
+const Area* publish(const Area& area);
+// Takes a published area away and unmaps it with its module file.
+void release(const Area* area);
 
 const Area* area_of_code(std::uintptr_t pc);
 const Area* area_of_text(std::uintptr_t pc);
-std::size_t area_count();
-const Area& area(std::size_t n);
 
 // The number of the place record that holds code at `pc`; the count of records where there is none.
 std::size_t place_at(const Area& area, std::uintptr_t pc);

@@ -17,10 +17,11 @@ void put_relative(volatile std::uint8_t* at, std::uintptr_t target) {
 
 }  // namespace
 
-bool patch_module(const Area& area) {
+os::Result patch_module(const Area& area) {
   const AppAddr begin(round_down(area.text.begin.value, kPageSize));
   const std::size_t bytes = round_up(area.text.end.value, kPageSize) - begin.value;
-  if (!os::protect(begin, bytes, PROT_READ | PROT_WRITE | PROT_EXEC).ok()) return false;
+  const os::Result opened = os::protect(begin, bytes, PROT_READ | PROT_WRITE | PROT_EXEC);
+  if (!opened.ok()) return opened;
   for (const ModulePatch& patch : area.file.patches()) {
     auto* const at = reinterpret_cast<volatile std::uint8_t*>(area.text.begin.value + patch.text_offset);
     switch (patch.kind) {
@@ -37,7 +38,7 @@ bool patch_module(const Area& area) {
   }
   // A kernel that let us write lets us stop; if not, the code is merely writable.
   os::protect(begin, bytes, PROT_READ | PROT_EXEC).ignore();
-  return true;
+  return opened;
 }
 
 }  // namespace penumbra::load

@@ -4,11 +4,12 @@
 #pragma once
 
 #include "instrument/load/areas.h"
+#include "runtime/base/os_linux.h"
 
 namespace penumbra::load {
 
-// Writes all patches of a published area, or none: false when the kernel does not let code be written. The code stays
+// Writes all patches of a published area, or none: an error when the kernel does not let code be written. The code stays
 // executable all the while; no other thread may run in it (before the module's constructors, or alone in the process).
-bool patch_module(const Area& area);
+os::Result patch_module(const Area& area);
 
 }  // namespace penumbra::load

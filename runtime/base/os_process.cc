@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/raw_memory.h"
+
 namespace penumbra::os {
 namespace {
 
@@ -65,6 +67,27 @@ bool has_capability(unsigned capability) {
 
 unsigned getuid() {
   return static_cast<unsigned>(raw_syscall(SYS_getuid));
+}
+
+int tracer_pid() {
+  const Result opened = open_read("/proc/self/status");
+  if (!opened.ok()) return 0;
+  const int fd = static_cast<int>(opened.value());
+  // The line is among the first ten, behind a name of at most 64 bytes.
+  char text[1024];
+  const Result got = read(fd, text, sizeof text);
+  close(fd).ignore();
+  constexpr char kLine[] = "\nTracerPid:\t";
+  constexpr long kLineLength = sizeof kLine - 1;
+  for (long at = 0; at + kLineLength < got.value(); ++at) {
+    if (raw_compare(text + at, kLine, kLineLength) != 0) continue;
+    int pid = 0;
+    for (long digit = at + kLineLength; digit < got.value() && text[digit] >= '0' && text[digit] <= '9'; ++digit) {
+      pid = pid * 10 + (text[digit] - '0');
+    }
+    return pid;
+  }
+  return 0;
 }
 
 void thread_name(char (&name)[16]) {

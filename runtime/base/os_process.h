@@ -22,6 +22,9 @@ Result lock_memory(AppAddr at, std::size_t bytes, bool on_fault);
 // CAP_* of the calling thread, in effect.
 bool has_capability(unsigned capability);
 
+// Process id of the debugger or tracer of this process, 0 without one or where /proc does not say.
+int tracer_pid();
+
 // The calling thread's name, zero-terminated.
 void thread_name(char (&name)[16]);
 

@@ -67,12 +67,12 @@ int execute(const std::string& path, const std::vector<std::string>& arguments) 
   return error == ENOENT ? 127 : 126;
 }
 
-// rewrite=1: module files for all that the program starts with, before it starts.
+// Unless rewrite=0: module files for all that the program starts with, before it starts.
 void prepare(const Program& program, const std::string& given) {
   Options options;
   parse_options(options, getenv("PENUMBRA_OPTIONS"), nullptr, nullptr);
   parse_options(options, given.c_str(), nullptr, nullptr);
-  if (!options.rewrite) return;
+  if (options.rewrite == RewriteKind::kOff) return;
   const std::string folder = options.cache[0] != '\0' ? options.cache : default_cache_folder();
   if (folder.empty()) {
     say("rewrite=1 needs cache=FOLDER, or HOME in the environment; nothing is rewritten");

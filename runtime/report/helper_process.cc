@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "runtime/base/config.h"
+#include "runtime/base/locks.h"
 #include "runtime/base/os_process.h"
 #include "runtime/base/raw_memory.h"
 #include "runtime/base/symbolize_protocol.h"
@@ -33,12 +34,15 @@ struct FileIdentity {
 };
 
 constinit char g_path[1024] = {};
+// Two threads share the stacks below: the second goes without a helper.
+constinit Mutex g_starting;
 constinit FileIdentity g_identity;
 
 // What the two children share with us while we are suspended.
 struct Plan {
   int input;  // the helper's ends
   int output;
+  const char* const* arguments;
   int helper_pid;
 };
 
@@ -67,7 +71,9 @@ int run_helper(void* argument) {
   os::raw_syscall(SYS_close, 2);
   os::raw_syscall(SYS_openat, AT_FDCWD, as_long("/dev/null"), O_WRONLY);
   os::raw_syscall(SYS_close_range, 3, ~0u, 0);
-  const char* const argv[] = {g_path, kSymbolizeCommand, nullptr};
+  const char* argv[kMostHelperArguments + 2] = {g_path};
+  for (std::size_t n = 0; n < kMostHelperArguments && plan.arguments[n] != nullptr; ++n)
+    argv[n + 1] = plan.arguments[n];
   const char* const envp[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", nullptr};
   os::raw_syscall(SYS_execve, as_long(g_path), as_long(argv), as_long(envp));
   return 127;
@@ -136,14 +142,16 @@ void find_helper() {
   g_path[0] = '\0';
 }
 
-bool start_helper(Helper& helper) {
+namespace {
+
+bool start_alone(Helper& helper, const char* const* arguments) {
   FileIdentity now;
   if (g_path[0] == '\0' || os::is_sealed() || adopts_orphans()) return false;
   if (!identify(g_path, now) || now != g_identity) return false;
   int requests[2];
   int answers[2];
   if (!open_pipes(requests, answers)) return false;
-  Plan plan{requests[0], answers[1], 0};
+  Plan plan{requests[0], answers[1], arguments, 0};
   const os::SignalSet old = os::block_signals(~os::SignalSet{0});
   const int intermediate =
       penumbra_clone(CLONE_VM | CLONE_VFORK, g_intermediate_stack + kStackBytes, run_intermediate, &plan);
@@ -161,6 +169,15 @@ bool start_helper(Helper& helper) {
   }
   helper = {requests[1], answers[0], plan.helper_pid};
   return true;
+}
+
+}  // namespace
+
+bool start_helper(Helper& helper, const char* const* arguments) {
+  if (!g_starting.try_lock()) return false;
+  const bool is_started = start_alone(helper, arguments);
+  g_starting.unlock();
+  return is_started;
 }
 
 void stop_helper(Helper& helper, bool kill) {

@@ -1,4 +1,4 @@
-// Starts `penumbra symbolize` beside the checked process, so that the program cannot notice (process ruling 16).
+// Starts one of the launcher's own commands (`penumbra symbolize`, `penumbra rewrite`) beside the checked process, so that the program cannot notice (process ruling 16).
 //
 // A child of ours would be seen by the program's wait(). So an intermediate is made by a raw clone with exit signal
 // 0, which only __WCLONE sees; it makes the helper, which belongs to init as soon as the intermediate has ended,
@@ -19,6 +19,8 @@
 
 namespace penumbra::report {
 
+inline constexpr std::size_t kMostHelperArguments = 80;
+
 struct Helper {
   int to = -1;  // the helper reads from here; both are close-on-exec and high
   int from = -1;
@@ -28,8 +30,9 @@ struct Helper {
 // Looks for the launcher's binary beside libpenumbra.so, once, at start. Without it start() fails.
 void find_helper();
 
-// All signals but the synchronous ones are blocked by the caller. False where no helper can be had.
-bool start_helper(Helper& helper);
+// `arguments` follow the launcher's own name, null-terminated, at most kMostHelperArguments. All signals but the synchronous
+// ones are blocked by the caller. False where no helper can be had, or another thread is just starting one.
+bool start_helper(Helper& helper, const char* const* arguments);
 // Closes the pipes, upon which the helper ends; one that took too long is killed.
 void stop_helper(Helper& helper, bool kill);
 

@@ -128,7 +128,8 @@ void take_answer(NameTable& names, CodeName& name, const char* text, std::size_t
 
 void symbolize(NameTable& names) {
   Helper helper;
-  if (!start_helper(helper)) return;
+  const char* const arguments[] = {kSymbolizeCommand, nullptr};
+  if (!start_helper(helper, arguments)) return;
   const bool had_sigpipe = (os::pending_signals() & os::signal_bit(SIGPIPE)) != 0;
   const Deadline deadline(kSymbolizeMs);
   bool on_time = true;

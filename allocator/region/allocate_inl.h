@@ -50,14 +50,14 @@ AppAddr RegionAllocator<Shadow>::allocate(const Request& request) {
     const auto pages = static_cast<std::uint32_t>((request.bytes + kPageSize - 1) >> kPageShift);
     const auto align_pages = static_cast<std::uint32_t>(alignment >> kPageShift);
     const bool small = pages <= kMaxPooledPages && align_pages <= kZonePages && is_pooled_kind(request.kind);
-    for (int attempt = 0; attempt < 2; ++attempt) {
+    Shortage shortage;
+    do {
       const Handle h =
           small ? allocate_small(request, pages, align_pages) : allocate_large(request, pages, align_pages);
       if (h != kNoHandle) [[likely]]
         return begin_of(records_[h]);
       // What was freed may be all that is missing.
-      if (attempt == 0) purge_all();
-    }
+    } while (relieve(shortage));
   }
   errno = ENOMEM;
   return AppAddr();

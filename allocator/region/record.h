@@ -72,6 +72,7 @@ struct Record {
   // Of an area in a purge chunk:
   static constexpr std::uint8_t kMustClose = 32;  // goes back to a free tree, not into a pool
   static constexpr std::uint8_t kDropping = 64;   // its memory is in the chunk's gather
+  static constexpr std::uint8_t kReleased = 128;  // it is counted in its units no longer
 };
 
 static_assert(sizeof(Record) == 48);

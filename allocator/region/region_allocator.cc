@@ -11,6 +11,7 @@
 #include "allocator/region/fork_inl.h"
 #include "allocator/region/free_inl.h"
 #include "allocator/region/validate_inl.h"
+#include "runtime/base/cgroup.h"
 
 namespace penumbra::region {
 namespace {
@@ -18,23 +19,6 @@ namespace {
 constexpr std::size_t kSmallestSpan = std::size_t{64} << 20;
 // lazy_max_pages() of the kernel: this much for each power of two of CPUs (facts kasan 1.4).
 constexpr std::uint64_t kThresholdStep = 32 << 20;
-
-// Memory that the control group allows, or "no limit".
-std::uint64_t cgroup_memory() {
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    const os::Result fd = os::open_read(path);
-    if (!fd.ok()) continue;
-    char text[32];
-    const os::Result got = os::read(static_cast<int>(fd.value()), text, sizeof text);
-    os::close(static_cast<int>(fd.value())).ignore();
-    std::uint64_t value = 0;
-    for (long i = 0; i < got.value() && text[i] >= '0' && text[i] <= '9'; ++i) {
-      value = value * 10 + static_cast<std::uint64_t>(text[i] - '0');
-    }
-    if (value != 0) return value;  // "max" is no number
-  }
-  return ~std::uint64_t{0};
-}
 
 }  // namespace
 
@@ -45,7 +29,8 @@ Config Config::from(const Options& options) {
   config.retain = options.retain;
   config.shadow_retain = options.shadow_retain;
   config.purge_threshold = options.purge_threshold;
-  config.purge_chunk = static_cast<unsigned>(std::clamp<std::int64_t>(options.purge_chunk, 1, Gather::kMaxRanges));
+  config.purge_chunk = static_cast<unsigned>(std::clamp<std::int64_t>(options.purge_chunk, 0, Chunk::kMaxAreas));
+  config.purge_pages = static_cast<unsigned>(std::clamp<std::int64_t>(options.purge_pages, 0, 1 << 30));
   return config;
 }
 
@@ -60,17 +45,22 @@ os::Result RegionAllocator<Shadow>::init(const Config& config) {
     return tables;
   }
   guards_.init(config.guard, span_.begin);
-  gather_.set_batching(guards_.batches());
+  chunk_.gather.set_batching(guards_.batches());
   const unsigned cpus = os::possible_cpus();
   threshold_pages_ = config.purge_threshold != 0 ? config.purge_threshold
                                                  : static_cast<std::uint64_t>(std::bit_width(cpus)) * kThresholdStep;
   // What was freed and still has its memory has a limit of its own (memory ruling 13).
-  threshold_pages_ = std::max<std::uint64_t>(std::min(threshold_pages_, cgroup_memory() / 8) / kPageSize, 1);
+  const std::uint64_t limit = config.memory_limit != 0 ? config.memory_limit : os::cgroup_memory_limit();
+  threshold_pages_ = std::max<std::uint64_t>(std::min(threshold_pages_, limit / 8) / kPageSize, 1);
   retain_pages_ = std::min(config.retain / kPageSize, threshold_pages_);
   shadow_keep_pages_ =
       config.shadow_retain == ~std::uint64_t{0} ? threshold_pages_ / 8 : config.shadow_retain / kPageSize;
   report_step_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(threshold_pages_ / 64, 1, 256));
-  chunk_areas_ = std::clamp<std::uint32_t>(config.purge_chunk, 1, kMaxChunk);
+  is_unchunked_ = config.purge_chunk == 0;
+  chunk_areas_ = is_unchunked_ ? Chunk::kMaxAreas : std::min<std::uint32_t>(config.purge_chunk, Chunk::kMaxAreas);
+  chunk_pages_ = is_unchunked_ || config.purge_pages == 0 ? ~0u : config.purge_pages;
+  settle_areas_ = config.settle_areas == 0 ? Chunk::kMaxAreas : config.settle_areas;
+  step_hook_ = config.step_hook;
   Node& all = global();
   PENUMBRA_CHECK(all.unused.ensure(records_, 1));
   all.free.insert(all.unused.pop(records_), 0, page_of(span_.end), all.unused);

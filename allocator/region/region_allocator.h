@@ -36,7 +36,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "allocator/purge/gather.h"
+#include "allocator/purge/chunk.h"
 #include "allocator/purge/guards.h"
 #include "allocator/region/area_index.h"
 #include "allocator/region/history.h"
@@ -51,10 +51,14 @@ struct Config {
   std::size_t span_bytes = std::size_t{1} << 40;  // whole zones; halved until the kernel gives it, down to 64 MiB
   unsigned nodes = 0;                             // 0: one for each possible CPU, at most kMaxNodes
   GuardKind guard = GuardKind::kAuto;
-  std::uint64_t retain = 0;                         // bytes of memory that purged areas may keep
-  std::uint64_t shadow_retain = ~std::uint64_t{0};  // bytes of dying shadow; default an eighth of the threshold
-  std::uint64_t purge_threshold = 0;                // freed bytes that start a purge; 0: fls(cpus) x 32 MiB
-  unsigned purge_chunk = 64;                        // areas
+  std::uint64_t retain = 0;                           // bytes of memory that purged areas may keep
+  std::uint64_t shadow_retain = ~std::uint64_t{0};    // bytes of dying shadow; default an eighth of the threshold
+  std::uint64_t purge_threshold = 0;                  // freed bytes that start a purge; 0: fls(cpus) x 32 MiB
+  unsigned purge_chunk = 64;                          // areas torn down in a step; 0: a whole pass in one
+  unsigned purge_pages = 512;                         // pages of memory that end a chunk early; 0: any number
+  std::uint64_t memory_limit = 0;                     // bytes this process may use; 0: as its control groups say
+  unsigned settle_areas = 0;                          // areas given back in one step; 0: the whole chunk
+  void (*step_hook)(std::uint64_t cpu_ns) = nullptr;  // told of each purge step, under the purge mutex
   ShadowAddr shadow{};  // where the span's shadow lies; null: the direct map (tests bring memory of their own)
 
   static Config from(const Options& options);
@@ -73,7 +77,6 @@ template <class Shadow>
 class RegionAllocator {
  public:
   static constexpr unsigned kMaxNodes = 64;
-  static constexpr std::size_t kMaxChunk = Gather::kMaxRanges;
 
   constexpr RegionAllocator() = default;
   RegionAllocator(const RegionAllocator&) = delete;
@@ -125,18 +128,28 @@ class RegionAllocator {
   std::uint64_t purge_threshold() const { return std::uint64_t{threshold_pages_} * kPageSize; }
 
  private:
+  friend class PurgeTestPeer;
+
   // Where a pass stands: for each node its pools are thinned, its freed areas purged, its free zones given back.
   enum class Phase : std::uint8_t { kDecay, kLazy, kZones };
 
   struct Cursor {
     bool active = false;
-    bool full = false;  // pools are emptied and all free zones given back
+    bool full = false;              // this step empties pools and gives all free zones back
+    std::uint64_t full_number = 0;  // of a pass that does so from its begin to its end, counted from 1
     std::uint64_t seq = 0;
     unsigned node = 0;
     Phase phase = Phase::kDecay;
     std::uint32_t size = 0;   // of the pool being thinned
     std::uint32_t quota = 0;  // areas left in this phase (of this size)
     bool entered = false;     // quota is set
+  };
+
+  enum class Urgency : std::uint8_t { kDeferred, kShortage };
+
+  // Of somebody who cannot go on without a purge: the full pass with whose end there is nothing more to hope for.
+  struct Shortage {
+    std::uint64_t until = 0;
   };
 
   struct LateSlot {
@@ -199,17 +212,30 @@ class RegionAllocator {
   // ../purge/purge_inl.h
   bool is_due() const { return wanted_.load(std::memory_order_relaxed); }
   void poll_slow();
-  bool step_locked();
-  void begin_pass_locked(bool full);
-  void chunk_locked();
-  std::uint32_t collect_locked();
-  void tear_down_locked(std::uint32_t count);
-  void close_locked(Record& r);
-  void settle_locked(Handle h);
-  void flush_shadow_locked(std::size_t keep);
+  bool is_threshold_reached() const;
+  void look_again(std::uint64_t seen, bool active);
+  bool step_locked(Urgency urgency);
+  void begin_pass_locked(Urgency urgency);
+  void advance_locked();
+  void end_pass_locked();
+  bool relieve(Shortage& shortage);
+
+  // ../purge/collect_inl.h
+  void enter_phase_locked(Node& node);
+  bool has_room(const Chunk& chunk, std::uint32_t pages, Handle next) const;
+  void collect_locked(Chunk& chunk);
   bool return_zone_locked(unsigned number);
+
+  // ../purge/tear_down_inl.h
+  void tear_down_locked(Chunk& chunk);
+  void clear_locked(Chunk& chunk);
+  void close_locked(Record& r);
+  void flush_shadow_locked(std::size_t keep);
+  bool settle_locked(Chunk& chunk);
+  bool lock_for_settling(Node& node);
+  void settle_area_locked(Node& node, Handle h);
   std::uint64_t retained_pages() const;
-  void count_resident_locked(std::uint32_t count);
+  void count_resident_locked(const Chunk& chunk);
 
   // fork_inl.h
   void lock_all();
@@ -244,6 +270,10 @@ class RegionAllocator {
   std::size_t shadow_keep_pages_ = 0;
   std::uint32_t report_step_ = 0;  // freed pages that a node keeps to itself before it adds them to waiting_
   std::uint32_t chunk_areas_ = 0;
+  std::uint32_t chunk_pages_ = 0;
+  std::uint32_t settle_areas_ = 0;
+  bool is_unchunked_ = false;
+  void (*step_hook_)(std::uint64_t) = nullptr;
   History* history_ = nullptr;
 
   // Read on every call, written seldom.
@@ -261,8 +291,9 @@ class RegionAllocator {
   // Under the purge mutex.
   alignas(64) Mutex purge_mutex_;
   Cursor cursor_;
-  Handle chunk_[kMaxChunk]{};
-  Gather gather_;
+  Chunk chunk_;
+  std::uint64_t full_begun_ = 0;  // full passes: the number of the last that began, and of the last that ended
+  std::uint64_t full_ended_ = 0;
   // Statistics, written under the purge mutex, read by anybody.
   std::atomic<std::uint64_t> flushes_{0};
   std::atomic<std::uint64_t> flushed_pages_{0};

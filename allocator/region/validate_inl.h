@@ -81,7 +81,7 @@ void RegionAllocator<Shadow>::validate_area(const Record& r, Handle h) const {
 template <class Shadow>
 void RegionAllocator<Shadow>::validate_area_shadow(const Record& r) const {
   if constexpr (Shadow::kPopulates) {
-    if (r.kind == AreaKind::kArena) return;
+    if (r.kind == AreaKind::kArena || (r.flags & Record::kReleased) != 0) return;
     const RecordState state = r.state.load(std::memory_order_acquire);
     const AppAddr begin = begin_of(r);
     const AppAddr area_end = begin + bytes_of(r.pages);
@@ -136,7 +136,7 @@ void RegionAllocator<Shadow>::validate_units() const {
           previous = h;
           const Record& r = records_[h];
           if (r.kind == AreaKind::kArena) is_arena = true;
-          if (interior_of(r).contains(at)) continue;
+          if (interior_of(r).contains(at) || (r.flags & Record::kReleased) != 0) continue;
           if (r.state.load(std::memory_order_acquire) == RecordState::kOpening) ++opening;
           ++areas;
         }

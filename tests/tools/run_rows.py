@@ -41,6 +41,8 @@ ROWS = [
 ]
 FULL_ROWS = [
     Row("off", GCC, ["-Dvalidate=off"], ["unit", "e2e", "bench-smoke"]),
+    # Sources broken on purpose, one property each: the tests must notice.
+    Row("mutations", GCC, ["-Dvalidate=off"], ["mutations"], folder="off"),
     # Every case ten times, each time in another order.
     Row("soak", GCC, ["-Dvalidate=off"], ["unit"], {"GTEST_REPEAT": "10", "GTEST_SHUFFLE": "1"}, "off"),
     Row("ubsan", GCC, ["-Dvalidate=every_op", "-Db_sanitize=undefined", "-Dbenches=false"], ["unit"],

@@ -1,0 +1,125 @@
+// Where a pass goes: from node to node, and in each from its pools over its freed areas to its free zones.
+//
+// Part of RegionAllocator (allocator/region/region_allocator.h), included by region_allocator.cc only.
+//
+// zone: nomalloc
+#pragma once
+
+#include <algorithm>
+
+#include "allocator/region/region_allocator.h"
+
+namespace penumbra::region {
+
+// A phase of a node begins: how many areas it will take at most, so that what is freed meanwhile waits for the next
+// pass. The node's lock is held.
+template <class Shadow>
+void RegionAllocator<Shadow>::enter_phase_locked(Node& node) {
+  cursor_.entered = true;
+  if (cursor_.phase == Phase::kDecay) {
+    Pool& pool = node.pools[cursor_.size];
+    // A quarter, of what was not needed; rounded up only where nothing was.
+    cursor_.quota = pool.fewest == pool.count ? (pool.count + 3) / 4 : std::min(pool.fewest, pool.count / 4);
+    if (cursor_.full) cursor_.quota = pool.count;
+    pool.fewest = pool.count;
+    return;
+  }
+  cursor_.quota = node.lazy.count;
+  if (node.waiting_unreported != 0) {
+    waiting_.fetch_add(node.waiting_unreported, std::memory_order_relaxed);
+    node.waiting_unreported = 0;
+  }
+}
+
+// Room in a chunk: for areas, and for pages of memory, of which the first area may have any number (ruling 10).
+template <class Shadow>
+bool RegionAllocator<Shadow>::has_room(const Chunk& chunk, std::uint32_t pages, Handle next) const {
+  if (chunk.count == 0 || next == kNoHandle) return true;
+  if (chunk.count == chunk_areas_) return false;
+  const Record& r = records_[next];
+  return (r.flags & Record::kHasMemory) == 0 || pages + r.pages <= chunk_pages_;
+}
+
+// Moves the cursor until the chunk is full or the pass is through.
+template <class Shadow>
+void RegionAllocator<Shadow>::collect_locked(Chunk& chunk) {
+  PENUMBRA_CHECK(chunk.stage == Stage::kEmpty && purge_mutex_.is_locked());  // P1, P5
+  chunk.count = chunk.settled = 0;
+  std::uint32_t pages = 0;
+  // Pools may hold what one pass brings beside as much that is left from earlier ones.
+  const std::uint64_t pool_limit = 2 * threshold_pages_;
+  std::uint64_t pooled = 0;
+  for (unsigned n = 0; n < node_count_; ++n) pooled += nodes_[n].pooled_pages.value();
+  while (cursor_.node <= node_count_) {
+    Node& node = nodes_[cursor_.node];
+    if (cursor_.phase == Phase::kZones) {
+      // At most one zone a step, after everything else of it: returning one is a system call of its own.
+      if (chunk.count != 0) break;
+      if (cursor_.node < node_count_ && return_zone_locked(cursor_.node)) break;
+      cursor_.phase = Phase::kDecay;
+      cursor_.entered = false;
+      cursor_.size = 0;
+      ++cursor_.node;
+      continue;
+    }
+    const bool decay = cursor_.phase == Phase::kDecay;
+    bool is_full = false;
+    node.lock.lock();
+    if (!cursor_.entered) enter_phase_locked(node);
+    for (; cursor_.quota > 0; --cursor_.quota) {
+      const Handle next = decay ? node.pools[cursor_.size].oldest : node.lazy.head;
+      is_full = !has_room(chunk, pages, next);
+      if (is_full) break;
+      const Handle h = decay ? node.pop_oldest_pooled(records_, cursor_.size) : node.pop_lazy(records_);
+      if (h == kNoHandle) {  // allocations were faster
+        cursor_.quota = 0;
+        break;
+      }
+      Record& r = records_[h];
+      r.state.store(RecordState::kPurging, std::memory_order_relaxed);
+      if (!decay) waiting_.fetch_sub(r.area.span_pages, std::memory_order_relaxed);
+      const bool pools = !decay && !cursor_.full && cursor_.node < node_count_ && pooled + r.pages <= pool_limit;
+      if (pools) pooled += r.pages;
+      r.flags = static_cast<std::uint8_t>(pools ? r.flags & ~Record::kMustClose : r.flags | Record::kMustClose);
+      if ((r.flags & Record::kHasMemory) != 0) pages += r.pages;
+      chunk.areas[chunk.count++] = h;
+    }
+    node.lock.unlock();
+    if (is_full) break;
+    cursor_.entered = false;
+    if (decay && ++cursor_.size <= kMaxPooledPages) continue;
+    cursor_.phase = decay ? Phase::kLazy : Phase::kZones;
+  }
+  if (chunk.count != 0) chunk.stage = Stage::kCollected;
+}
+
+// Gives one wholly free zone of a node back to the global one, as PROT_NONE without page tables. A node keeps as much
+// as the next pass may bring back (a zone costs 21 us to close, as much to open, and 8 KiB of page tables), except in
+// a full pass.
+template <class Shadow>
+bool RegionAllocator<Shadow>::return_zone_locked(unsigned number) {
+  Node& node = nodes_[number];
+  if (!guards_.maps_are_plenty()) return false;
+  std::uint32_t page;
+  Handle h;
+  {
+    LockGuard guard(node.lock);
+    const std::uint64_t kept = cursor_.full ? 0 : std::max<std::uint64_t>(kZonePages, threshold_pages_ / 2);
+    if (node.free.largest() < kZonePages || node.free.free_pages() < kept + kZonePages ||
+        !node.free.find(kZonePages, kZonePages, origin(), page) || !node.unused.ensure(records_, 2)) {
+      return false;
+    }
+    node.free.carve(page, kZonePages, node.unused);
+    h = node.unused.pop(records_);
+    node.zones.sub(1);
+  }
+  const bool closed = guards_.close_zone(address_of(page), kZoneSize);
+  if (closed) shadow_.unpin(address_of(page), kZoneSize);
+  Node& owner = closed ? global() : node;
+  LockGuard guard(owner.lock);
+  if (!closed) node.zones.add(1);
+  owner.free.insert(h, page, kZonePages, owner.unused);
+  return closed;
+}
+
+}  // namespace penumbra::region

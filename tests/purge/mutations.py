@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Breaks the clean-up on purpose, and expects its tests to notice: mutations.py ROOT [NAME...]
+
+Each mutation replaces text in a copy of the sources, builds the test program there and runs the one test that claims
+the property. A test that still passes, or a text that is no longer there, is a failure. Prints TAP.
+"""
+
+import dataclasses
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+TIMEOUT = 60  # seconds for one test; a mutant that hangs is noticed by that
+
+
+@dataclasses.dataclass
+class Mutation:
+    name: str
+    test: str
+    edits: list  # (file, old, new)
+    program: str = "tests/purge/purge_test"
+
+
+PURGE = "allocator/purge/purge_inl.h"
+COLLECT = "allocator/purge/collect_inl.h"
+TEAR_DOWN = "allocator/purge/tear_down_inl.h"
+ALLOCATOR = "allocator/region/region_allocator.cc"
+
+AGAIN = "if (request_seq_.load(std::memory_order_seq_cst) != cursor_.seq && is_threshold_reached()) {"
+LATE = "if (!active && request_seq_.load(std::memory_order_seq_cst) != seen && is_threshold_reached()) {"
+P1_P5 = "PENUMBRA_CHECK(chunk.stage == Stage::kEmpty && purge_mutex_.is_locked());"
+
+MUTATIONS = [
+    Mutation("a request during a pass is lost", "PurgePass.RequestsDuringAPassMakeExactlyOneMore",
+             [(PURGE, AGAIN, "if (false) {"), (PURGE, LATE, "if (false) {")]),
+    Mutation("a pass is followed by another whatever was asked", "PurgePass.RequestsDuringAPassMakeExactlyOneMore",
+             [(PURGE, AGAIN, "if (cursor_.seq != 0) {")]),
+    Mutation("a pass is followed by another with nothing asked", "PurgePass.WithoutARequestThereIsNoSecond",
+             [(PURGE, AGAIN, "if (passes_.load() < 2) {")]),
+    Mutation("the pass goes on while a chunk is in hand",
+             "PurgePass.ChunkIsSettledBeforeThePassGoesOnAndFlushedOnce",
+             [(PURGE, "if (chunk_.stage == Stage::kEmpty) collect_locked(chunk_);",
+               "Chunk& next = chunk_;\n"
+               "  if (next.stage == Stage::kFlushed && cursor_.quota != 0) next.stage = Stage::kEmpty;\n"
+               "  if (next.stage == Stage::kEmpty) collect_locked(next);"), (COLLECT, P1_P5, "")]),
+    Mutation("an interrupted chunk is flushed again", "PurgePass.ChunkIsSettledBeforeThePassGoesOnAndFlushedOnce",
+             [(TEAR_DOWN, "if (settle_locked(chunk)) chunk.stage = Stage::kEmpty;",
+               "chunk.stage = settle_locked(chunk) ? Stage::kEmpty : Stage::kCleared;")]),
+    Mutation("an interrupted chunk is cleared again", "PurgePass.StepThatMeetsALockedNodeIsFinishedByTheNext",
+             [(TEAR_DOWN, "if (settle_locked(chunk)) chunk.stage = Stage::kEmpty;",
+               "chunk.stage = settle_locked(chunk) ? Stage::kEmpty : Stage::kCollected;")]),
+    Mutation("an interrupted chunk is forgotten", "PurgePass.StepThatMeetsALockedNodeIsFinishedByTheNext",
+             [(TEAR_DOWN, "if (settle_locked(chunk)) chunk.stage", "settle_locked(chunk);\n  chunk.stage")]),
+    Mutation("a child forgets the chunk in hand", "PurgePass.ChildThatSkippedTheHooksFinishesTheChunkOfItsParent",
+             [("allocator/region/fork_inl.h", "shadow_.repair_after_fork();",
+               "shadow_.repair_after_fork();\n  chunk_.stage = Stage::kEmpty;")]),
+    Mutation("a step waits for a node's lock", "PurgePass.StepThatMeetsALockedNodeIsFinishedByTheNext",
+             [(TEAR_DOWN, "if (cursor_.full) {\n    node.lock.lock();", "{\n    node.lock.lock();")]),
+    Mutation("a step does not hold the mutex", "PurgePass.EveryDrainerHoldsTheMutex",
+             [(PURGE, "const std::uint64_t seen = cursor_.seq;\n  const bool active = cursor_.active;\n"
+               "  purge_mutex_.unlock();\n  look_again(seen, active);\n  return worked;",
+               "return worked;"),
+              (PURGE, "if (!purge_mutex_.try_lock()) return false;", ""), (COLLECT, P1_P5, "")]),
+    Mutation("a purge of everything does not hold the mutex", "PurgePass.EveryDrainerHoldsTheMutex",
+             [(PURGE, "purge_mutex_.lock();\n  if (shortage", "if (shortage"),
+              (PURGE, "purge_mutex_.unlock();\n  look_again(seen, active);\n  return more;", "return more;"),
+              (COLLECT, P1_P5, "")]),
+    Mutation("pools decay by half", "PurgePass.PoolsThatAreNotNeededDecayByAQuarterAPass",
+             [(COLLECT, "(pool.count + 3) / 4", "(pool.count + 1) / 2")]),
+    Mutation("pools that are needed decay", "PurgePass.PoolsThatAreNotNeededDecayByAQuarterAPass",
+             [(COLLECT, "pool.fewest = pool.count;", "pool.fewest = 0;")]),
+    Mutation("a chunk ends behind the area that crosses its bound", "PurgePass.StepTakesNoMorePagesThanItsBound",
+             [(COLLECT, "pages + r.pages <= chunk_pages_", "pages < chunk_pages_")]),
+    Mutation("need purges everything at once", "PurgeShortage.AllocationTakesNoMoreStepsThanItNeeds",
+             [(PURGE, "if (more) step_locked(Urgency::kShortage);",
+               "while (full_ended_ < shortage.until) step_locked(Urgency::kShortage);")]),
+    Mutation("need takes what the pass under way has left", "PurgeShortage.PassThatWasUnderWayIsNotTheWholePass",
+             [(PURGE, "const bool more = full_ended_ < shortage.until;",
+               "const bool was = cursor_.active;\n  const bool more = shortage.until == full_begun_ + 1 && was;")]),
+    Mutation("need gives up at once", "PurgeShortage.RequestThatNothingCanServeEndsAfterOneWholePass",
+             [(PURGE, "shortage.until = full_begun_ + 1;", "shortage.until = full_begun_;")]),
+    Mutation("the memory limit does not count", "Ruling13.EighthOfTheMemoryLimitBoundsWhatIsFreedAndKept",
+             [(ALLOCATOR, "std::min(threshold_pages_, limit / 8)", "std::min(threshold_pages_, limit)")]),
+]
+
+
+def copy_sources(root, to):
+    shutil.copytree(root, to, symlinks=True,
+                    ignore=lambda folder, names: [n for n in names if n.startswith((".git", "build"))])
+
+
+def run(command, **options):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+
+def is_noticed(scratch, mutation):
+    """(noticed, what to say). Leaves the sources as they were."""
+    before = {}
+    try:
+        for file, old, new in mutation.edits:
+            path = scratch / "source" / file
+            text = path.read_text(encoding="utf-8")
+            before.setdefault(path, text)
+            if text.count(old) != 1:
+                return False, f"{file} does not have this text once: {old.splitlines()[0]}"
+            path.write_text(text.replace(old, new), encoding="utf-8")
+        built = run(["ninja", "-C", str(scratch / "build"), mutation.program])
+        if built.returncode != 0:
+            return False, "does not build:\n" + built.stdout[-2000:]
+        try:
+            tested = run([str(scratch / "build" / mutation.program), f"--gtest_filter={mutation.test}"],
+                         timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            return True, "hangs"
+        if "[==========] Running 1 test" not in tested.stdout:
+            return False, f"there is no test {mutation.test}"
+        return tested.returncode != 0, f"{mutation.test} passes all the same"
+    finally:
+        for path, text in before.items():
+            path.write_text(text, encoding="utf-8")
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]).resolve()
+    chosen = [m for m in MUTATIONS if not sys.argv[2:] or m.name in sys.argv[2:]]
+    with tempfile.TemporaryDirectory(prefix="penumbra-mutations-") as folder:
+        scratch = pathlib.Path(folder)
+        copy_sources(root, scratch / "source")
+        set_up = run(["meson", "setup", str(scratch / "build"), str(scratch / "source"), "-Dbenches=false"])
+        programs = {m.program for m in chosen}
+        built = run(["ninja", "-C", str(scratch / "build"), *programs]) if set_up.returncode == 0 else set_up
+        if built.returncode != 0:
+            print(built.stdout[-3000:])
+            return 1
+        print(f"1..{len(chosen)}")
+        missed = 0
+        for number, mutation in enumerate(chosen, 1):
+            noticed, why = is_noticed(scratch, mutation)
+            print(f"{'ok' if noticed else 'not ok'} {number} - noticed: {mutation.name}", flush=True)
+            if not noticed:
+                missed += 1
+                print(f"# {why}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

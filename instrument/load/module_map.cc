@@ -46,7 +46,8 @@ MapVerdict judge(const ModuleHeader& header, std::size_t bytes, std::uint64_t ch
                     table_fits(header, header.states, sizeof(ModuleState)) &&
                     table_fits(header, header.links, sizeof(std::uint32_t)) &&
                     table_fits(header, header.table_operands, sizeof(std::uint32_t)) &&
-                    table_fits(header, header.table_copies, sizeof(ModuleTableCopy));
+                    table_fits(header, header.table_copies, sizeof(ModuleTableCopy)) &&
+                    table_fits(header, header.redirects, sizeof(ModuleRedirect));
   if (!fits) return MapVerdict::kDamaged;
   if (header.complete_at != changed_at && header.checksum != checksum_of(&header)) return MapVerdict::kDamaged;
   return MapVerdict::kMapped;

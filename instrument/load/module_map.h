@@ -44,6 +44,7 @@ struct ModuleMap {
   Records<std::uint32_t> links() const { return records<std::uint32_t>(header->links); }
   Records<std::uint32_t> table_operands() const { return records<std::uint32_t>(header->table_operands); }
   Records<ModuleTableCopy> table_copies() const { return records<ModuleTableCopy>(header->table_copies); }
+  Records<ModuleRedirect> redirects() const { return records<ModuleRedirect>(header->redirects); }
 };
 
 enum class MapVerdict : std::uint8_t { kMapped, kAbsent, kDamaged, kOtherVersion, kOtherModule };

@@ -17,6 +17,12 @@ void put_relative(volatile std::uint8_t* at, std::uintptr_t target) {
 
 }  // namespace
 
+void put_jump(std::uintptr_t at, std::uintptr_t target) {
+  auto* const code = reinterpret_cast<volatile std::uint8_t*>(at);
+  code[0] = kJumpNear;
+  put_relative(code + 1, target);
+}
+
 os::Result patch_module(const Area& area) {
   const AppAddr begin(round_down(area.text.begin.value, kPageSize));
   const std::size_t bytes = round_up(area.text.end.value, kPageSize) - begin.value;
@@ -26,8 +32,7 @@ os::Result patch_module(const Area& area) {
     auto* const at = reinterpret_cast<volatile std::uint8_t*>(area.text.begin.value + patch.text_offset);
     switch (patch.kind) {
       case ModulePatch::kJump5:
-        at[0] = kJumpNear;
-        put_relative(at + 1, area.code.begin.value + patch.target);
+        put_jump(area.text.begin.value + patch.text_offset, area.code.begin.value + patch.target);
         break;
       case ModulePatch::kJump2:
         at[0] = kJumpShort;

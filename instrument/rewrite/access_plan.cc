@@ -36,6 +36,7 @@ const char* disposition_name(Disposition d) {
     case Disposition::kShadow: return "the compiler's own check";
     case Disposition::kNotWanted: return "left out by an option";
     case Disposition::kNoCode: return "in a function that is not rewritten";
+    case Disposition::kReplaced: return "in a string function that a range-checked version goes before";
   }
   return "?";
 }
@@ -102,6 +103,16 @@ FunctionPlan AccessPlanner::plan(std::uint32_t number) {
     plan.block_has_check[k] = plan.checks.size() != before;
   }
   std::ranges::stable_sort(plan.checks, {}, &Check::at);
+  return plan;
+}
+
+FunctionPlan AccessPlanner::plan_without_checks(std::uint32_t number) {
+  const Function& function = program_.functions()[number];
+  FunctionPlan plan;
+  plan.block_has_check.resize(function.block_count);
+  for (std::uint32_t i = function.first; i < function.first + function.count; ++i) {
+    ledger_.counts[static_cast<std::size_t>(Disposition::kReplaced)] += program_.form(i).operand_count;
+  }
   return plan;
 }
 

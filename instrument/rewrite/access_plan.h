@@ -36,8 +36,9 @@ enum class Disposition : std::uint8_t {
   kShadow,       // a check that the compiler made (displacement 0x7fff8000)
   kNotWanted,    // reads or writes that the options leave out
   kNoCode,       // in a function that is not rewritten
+  kReplaced,     // in a string function of libc: a range-checked version goes before it
 };
-inline constexpr std::size_t kDispositions = 11;
+inline constexpr std::size_t kDispositions = 12;
 const char* disposition_name(Disposition d);
 
 struct AccessOptions {
@@ -94,6 +95,8 @@ class AccessPlanner {
   AccessPlanner(const Program& program, const Liveness& liveness, const AccessOptions& options);
 
   FunctionPlan plan(std::uint32_t function);
+  // Of a string function that is moved without checks.
+  FunctionPlan plan_without_checks(std::uint32_t function);
   const Ledger& ledger() const { return ledger_; }
 
   // Why this operand of this instruction is not checked, or kChecked.

@@ -183,6 +183,8 @@ void ElfImage::read_dynamic() {
   if (dynamic_ == 0) return;
   std::uint64_t rela = 0;
   std::uint64_t rela_bytes = 0;
+  std::uint64_t plt_rela = 0;
+  std::uint64_t plt_rela_bytes = 0;
   const auto entries = at(dynamic_);
   for (std::size_t i = 0; i + sizeof(Elf64_Dyn) <= std::min<std::uint64_t>(entries.size(), dynamic_bytes_);
        i += sizeof(Elf64_Dyn)) {
@@ -191,6 +193,8 @@ void ElfImage::read_dynamic() {
     switch (d.d_tag) {
       case DT_RELA: rela = d.d_un.d_ptr; break;
       case DT_RELASZ: rela_bytes = d.d_un.d_val; break;
+      case DT_JMPREL: plt_rela = d.d_un.d_ptr; break;
+      case DT_PLTRELSZ: plt_rela_bytes = d.d_un.d_val; break;
       case DT_INIT:
       case DT_FINI: named_pointers_.push_back(d.d_un.d_ptr); break;
       case DT_TEXTREL: has_text_relocations_ = true; break;
@@ -198,18 +202,32 @@ void ElfImage::read_dynamic() {
       default: break;
     }
   }
-  const auto relocations = at(rela);
-  for (std::size_t i = 0;
-       rela != 0 && i + sizeof(Elf64_Rela) <= std::min<std::uint64_t>(relocations.size(), rela_bytes);
-       i += sizeof(Elf64_Rela)) {
-    Elf64_Rela r;
-    std::memcpy(&r, relocations.data() + i, sizeof r);
-    const auto type = ELF64_R_TYPE(r.r_info);
-    if (type == R_X86_64_RELATIVE) relative_.emplace_back(r.r_offset, static_cast<std::uint64_t>(r.r_addend));
-    if (type == R_X86_64_IRELATIVE) named_pointers_.push_back(static_cast<std::uint64_t>(r.r_addend));
-  }
+  const auto read = [&](std::uint64_t table, std::uint64_t bytes) {
+    const auto relocations = at(table);
+    for (std::size_t i = 0;
+         table != 0 && i + sizeof(Elf64_Rela) <= std::min<std::uint64_t>(relocations.size(), bytes);
+         i += sizeof(Elf64_Rela)) {
+      Elf64_Rela r;
+      std::memcpy(&r, relocations.data() + i, sizeof r);
+      const auto type = ELF64_R_TYPE(r.r_info);
+      if (type == R_X86_64_RELATIVE) relative_.emplace_back(r.r_offset, static_cast<std::uint64_t>(r.r_addend));
+      if (type == R_X86_64_IRELATIVE) resolvers_.push_back(static_cast<std::uint64_t>(r.r_addend));
+    }
+  };
+  read(rela, rela_bytes);
+  read(plt_rela, plt_rela_bytes);
   std::ranges::sort(relative_);
   // DT_RELR packs places whose words hold the addends themselves: the scan of data finds those.
+}
+
+std::vector<std::uint64_t> ElfImage::resolvers() const {
+  std::vector<std::uint64_t> all = resolvers_;
+  for (const Symbol& symbol : symbols_) {
+    if (symbol.is_ifunc) all.push_back(symbol.address);
+  }
+  std::ranges::sort(all);
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
 }
 
 std::vector<std::uint64_t> ElfImage::code_pointers() const {
@@ -219,6 +237,7 @@ std::vector<std::uint64_t> ElfImage::code_pointers() const {
   };
   add(entry_);
   for (const std::uint64_t a : named_pointers_) add(a);
+  for (const std::uint64_t a : resolvers_) add(a);
   for (const auto& [place, addend] : relative_) add(addend);
   for (const Symbol& symbol : symbols_) {
     if (symbol.is_dynamic) add(symbol.address);

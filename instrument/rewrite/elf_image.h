@@ -77,6 +77,9 @@ class ElfImage {
   // Undefined symbols by name, sorted.
   const std::vector<std::string_view>& undefined() const { return undefined_; }
 
+  // Functions that choose what an ifunc stands for, from relocations and symbols: sorted, unique.
+  std::vector<std::uint64_t> resolvers() const;
+
   // Address of .eh_frame_hdr (PT_GNU_EH_FRAME), 0 when there is none.
   std::uint64_t eh_frame_header() const { return eh_frame_header_; }
 
@@ -101,7 +104,8 @@ class ElfImage {
   std::vector<Symbol> symbols_;
   std::vector<std::string_view> undefined_;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> relative_;  // place, addend: sorted by place
-  std::vector<std::uint64_t> named_pointers_;                      // DT_INIT, DT_FINI, IRELATIVE resolvers
+  std::vector<std::uint64_t> named_pointers_;                      // DT_INIT, DT_FINI
+  std::vector<std::uint64_t> resolvers_;                           // IRELATIVE resolvers
   std::string build_id_;
   std::uint64_t entry_ = 0;
   std::uint64_t dynamic_ = 0;

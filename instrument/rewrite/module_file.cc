@@ -60,6 +60,7 @@ std::vector<std::uint8_t> module_bytes(const RewrittenModule& module, const Prog
   header.links = append_table(file, module.links);
   header.table_operands = append_table(file, module.table_operands);
   header.table_copies = append_table(file, module.table_copies);
+  header.redirects = append_table(file, module.redirects);
   header.places = append_table(file, module.places);
   header.states = append_table(file, module.states);
   file.resize(round_up(file.size(), 8));

@@ -35,10 +35,14 @@ ModuleState plain_state() {
 }  // namespace
 
 Relocator::Relocator(const Program& program, const Liveness& liveness, const RewriteOptions& options)
-    : program_(program), liveness_(liveness), options_(options), planner_(program, liveness, options.access) {}
+    : program_(program),
+      liveness_(liveness),
+      options_(options),
+      planner_(program, liveness, options.access),
+      roles_(find_libc_roles(program)) {}
 
 bool Relocator::is_excluded(const Function& function) const {
-  if (function.range.is_signal_frame) return true;
+  if (function.range.is_signal_frame || changes_context(program_, function)) return true;
   const auto& symbols = program_.image().symbols();
   for (auto s = std::ranges::lower_bound(symbols, function.range.begin, {}, &Symbol::address);
        s != symbols.end() && s->address == function.range.begin; ++s) {
@@ -61,39 +65,55 @@ RewrittenModule Relocator::run() {
       ++module_.stats.excluded;
       continue;
     }
-    const FunctionPlan plan = planner_.plan(number);
-    const std::vector<bool> reach = find_reach(function, plan);
+    const bool is_variant = roles_[number] == LibcRole::kStringVariant;
+    const FunctionPlan plan = is_variant ? planner_.plan_without_checks(number) : planner_.plan(number);
+    std::vector<bool> reach = find_reach(function, plan);
+    if (is_redirected(number)) reach[0] = true;
+    if (is_variant) std::fill(reach.begin(), reach.end(), true);
     const bool enters = std::ranges::any_of(reach, [](bool r) { return r; });
     if (!enters) continue;
     ++module_.stats.relocated;
     if (options_.relocate_tables) copy_tables(function);
     emit_function(function, plan);
     place_patches(function, reach);
+    if (is_redirected(number)) module_.redirects.push_back({text_offset(function.first), place_of(function.first)});
   }
-  // Direct calls may go to the relocated callee at once: its entry is patched to lead there anyway.
-  if (options_.redirect_calls) {
-    std::vector<std::uint32_t> patched;
-    for (const ModulePatch& patch : module_.patches) {
-      if (patch.kind == ModulePatch::kJump5) patched.push_back(patch.text_offset);
-    }
-    std::ranges::sort(patched);
-    for (const Function& function : program_.functions()) {
-      for (std::uint32_t i = function.first; i < function.first + function.count; ++i) {
-        const Form& form = program_.form(i);
-        if (form.flow != Flow::kCall || form.length != 5 || function.block_count == 0) continue;
-        const std::uint64_t target = branch_target(form, program_.bytes(i), program_.address(i));
-        const std::uint32_t callee = program_.instruction_at(target);
-        if (callee == kNone || placed_[callee] == 0) continue;
-        if (!std::ranges::binary_search(patched, text_offset(callee))) continue;
-        module_.patches.push_back({text_offset(i), place_of(callee), ModulePatch::kCall});
-      }
-    }
-  }
+  if (options_.redirect_calls) redirect_calls();
   std::ranges::sort(module_.patches, {}, &ModulePatch::text_offset);
   std::ranges::sort(module_.checks, {}, &ModuleCheck::return_offset);
   module_.ledger = planner_.ledger();
   resolve_links();
   return std::move(module_);
+}
+
+// Direct calls may go to the relocated callee at once: its entry is patched to lead there anyway.
+void Relocator::redirect_calls() {
+  std::vector<std::uint32_t> patched;
+  for (const ModulePatch& patch : module_.patches) {
+    if (patch.kind == ModulePatch::kJump5) patched.push_back(patch.text_offset);
+  }
+  std::ranges::sort(patched);
+  for (std::uint32_t number = 0; number < program_.functions().size(); ++number) {
+    const Function& function = program_.functions()[number];
+    if (function.block_count == 0) continue;
+    for (std::uint32_t i = function.first; i < function.first + function.count; ++i) {
+      const Form& form = program_.form(i);
+      if (form.flow != Flow::kCall || form.length != 5) continue;
+      const std::uint64_t target = branch_target(form, program_.bytes(i), program_.address(i));
+      const std::uint32_t callee = program_.instruction_at(target);
+      if (callee == kNone || placed_[callee] == 0 || link_to(number, target) != Link::kCode) continue;
+      if (!std::ranges::binary_search(patched, text_offset(callee))) continue;
+      module_.patches.push_back({text_offset(i), place_of(callee), ModulePatch::kCall});
+    }
+  }
+}
+
+Relocator::Link::Kind Relocator::link_to(std::uint32_t from, std::uint64_t target) const {
+  const std::uint32_t to = program_.function_at(target);
+  if (to == kNone || to == from || !is_redirected(to) || program_.functions()[to].range.begin != target) {
+    return Link::kCode;
+  }
+  return roles_[to] == LibcRole::kStringVariant && roles_[from] == roles_[to] ? Link::kCode : Link::kOriginal;
 }
 
 // Blocks from which a check is met before the next call: their entries are worth a jump.
@@ -351,10 +371,11 @@ void Relocator::emit_instruction(const Function& function, std::uint32_t i) {
   const Form& form = program_.form(i);
   const auto bytes = program_.bytes(i);
   const auto target = [&] { return branch_target(form, bytes, program_.address(i)); };
+  const auto number = static_cast<std::uint32_t>(&function - program_.functions().data());
   switch (form.flow) {
     case Flow::kCall:
     case Flow::kIndirectCall: links_.push_back({writer_.put_jump(), 0, program_.address(i), Link::kOriginal}); return;
-    case Flow::kJump: links_.push_back({writer_.put_jump(), 0, target(), Link::kCode}); return;
+    case Flow::kJump: links_.push_back({writer_.put_jump(), 0, target(), link_to(number, target())}); return;
     case Flow::kConditionalJump: {
       // A loop's jump back is short where it can be.
       const std::uint32_t to = program_.instruction_at(target());
@@ -366,7 +387,7 @@ void Relocator::emit_instruction(const Function& function, std::uint32_t i) {
           return;
         }
       }
-      links_.push_back({writer_.put_jump_if(form.condition), 0, target(), Link::kCode});
+      links_.push_back({writer_.put_jump_if(form.condition), 0, target(), link_to(number, target())});
       return;
     }
     case Flow::kCountedJump: {
@@ -375,7 +396,7 @@ void Relocator::emit_instruction(const Function& function, std::uint32_t i) {
       writer_.put_byte(2);
       writer_.put_byte(0xeb);
       writer_.put_byte(5);
-      links_.push_back({writer_.put_jump(), 0, target(), Link::kCode});
+      links_.push_back({writer_.put_jump(), 0, target(), link_to(number, target())});
       return;
     }
     default: copy_instruction(i);

@@ -13,6 +13,7 @@
 //
 // R1  every original instruction of a relocated function has one place in the area, in the function's order.
 // R2  no patch covers a byte that control can reach from unpatched code: calls, entries that stay native, other entries.
+// R4  control comes to a redirected function (libc_roles.h) through its original entry, but from its own kind.
 // R3  a function with an unresolved indirect jump has only patches that cover one whole instruction, and no slots.
 //
 // zone: hosted
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "instrument/rewrite/access_plan.h"
+#include "instrument/rewrite/libc_roles.h"
 #include "instrument/rewrite/liveness.h"
 #include "instrument/rewrite/program.h"
 #include "instrument/rewrite/writer_x86_64.h"
@@ -64,6 +66,7 @@ struct RewrittenModule {
   std::vector<std::uint32_t> links;
   std::vector<std::uint32_t> table_operands;
   std::vector<ModuleTableCopy> table_copies;
+  std::vector<ModuleRedirect> redirects;
   RewriteStats stats;
   Ledger ledger;
 };
@@ -109,6 +112,9 @@ class Relocator {
   };
 
   bool is_excluded(const Function& function) const;
+  // What a direct jump or call from `function` to `target` is to mean.
+  Link::Kind link_to(std::uint32_t function, std::uint64_t target) const;
+  void redirect_calls();
   std::vector<bool> find_reach(const Function& function, const FunctionPlan& plan) const;
   void copy_tables(const Function& function);
   void emit_function(const Function& function, const FunctionPlan& plan);
@@ -122,12 +128,14 @@ class Relocator {
   void mark(std::uint32_t instruction, const ModuleState& state);
   void place_patches(const Function& function, const std::vector<bool>& reach);
   void resolve_links();
+  bool is_redirected(std::uint32_t function) const { return roles_[function] != LibcRole::kNone; }
   std::uint32_t text_offset(std::uint32_t instruction) const { return program_.instructions()[instruction].offset; }
 
   const Program& program_;
   const Liveness& liveness_;
   RewriteOptions options_;
   AccessPlanner planner_;
+  std::vector<LibcRole> roles_;  // by function
   Writer writer_;
   RewrittenModule module_;
   std::vector<std::uint32_t> placed_;  // by instruction: code offset + 1

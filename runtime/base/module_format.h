@@ -21,16 +21,18 @@
 namespace penumbra {
 
 inline constexpr char kModuleMagic[8] = {'P', 'E', 'N', 'U', 'M', 'B', 'R', 'A'};
-inline constexpr std::uint32_t kModuleVersion = 3;
+inline constexpr std::uint32_t kModuleVersion = 4;
 // What stands behind the identity in a module file's name: files of another version are other files.
-inline constexpr char kModuleSuffix[] = ".3.module";
+inline constexpr char kModuleSuffix[] = ".4.module";
 
 // A check whose fast path found something calls through the slot of its scratch register and span: a routine that looks
-// exactly and returns. The last slot is the routine of special checks.
+// exactly and returns. The last slots are the routine of special checks, and those before and behind a system call.
 inline constexpr unsigned kSlotRegisters = 16;
 inline constexpr unsigned kSlotSpans = 64;  // spans of 1..64 bytes
 inline constexpr unsigned kSpecialSlot = kSlotRegisters * kSlotSpans;
-inline constexpr unsigned kSlots = kSpecialSlot + 1;
+inline constexpr unsigned kSystemCallSlot = kSpecialSlot + 1;
+inline constexpr unsigned kSystemReturnSlot = kSpecialSlot + 2;
+inline constexpr unsigned kSlots = kSpecialSlot + 3;
 inline constexpr std::size_t kSlotBytes = round_up(kSlots * sizeof(std::uint64_t), kPageSize);
 
 constexpr unsigned check_slot(unsigned scratch, unsigned span) {
@@ -66,11 +68,13 @@ struct ModuleHeader {
   ModuleTable links;           // uint32: code offsets of 32-bit operands relative to rip that name the module
   ModuleTable table_operands;  // uint32: code offsets of 32-bit displacements from a jump table to its copy
   ModuleTable table_copies;    // ModuleTableCopy
+  ModuleTable redirects;       // ModuleRedirect, ascending by text offset
 };
 
 enum ModuleOption : std::uint64_t {
   kModuleChecksReads = 1,
   kModuleChecksWrites = 2,
+  kModuleChecksSystemCalls = 4,
 };
 
 // A jump written over original bytes.
@@ -78,6 +82,13 @@ struct ModulePatch {
   std::uint32_t text_offset;  // from text_begin
   std::uint32_t target;       // code offset; for a short jump the text offset of its slot
   enum Kind : std::uint32_t { kJump5, kJump2, kCall } kind;  // kCall: only the operand of a direct call changes
+};
+
+// A function that the loader may have done by another one: libc's string functions and its heap. Nothing leads past its
+// entry into it, and its relocated copy is what "the original" means from then on.
+struct ModuleRedirect {
+  std::uint32_t text_offset;  // of its entry, from text_begin
+  std::uint32_t code_offset;  // of its relocated copy
 };
 
 // What stands at the return address of a check's slow call.
@@ -136,9 +147,10 @@ struct ModuleTableCopy {
   std::uint32_t reserved;
 };
 
-static_assert(sizeof(ModuleHeader) == 296 && offsetof(ModuleHeader, checksum) == 24);
+static_assert(sizeof(ModuleHeader) == 312 && offsetof(ModuleHeader, checksum) == 24);
 static_assert(sizeof(ModulePatch) == 12 && sizeof(ModuleCheck) == 20 && sizeof(ModuleAccess) == 12);
 static_assert(sizeof(ModulePlace) == 8 && sizeof(ModuleState) == 12 && sizeof(ModuleTableCopy) == 24);
+static_assert(sizeof(ModuleRedirect) == 8);
 static_assert(sizeof(ModuleHeader) <= kPageSize);
 
 // Over whole 64-bit words, a last partial one padded with zeros: some 4 GB/s.

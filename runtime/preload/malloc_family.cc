@@ -9,6 +9,7 @@
 #include "runtime/base/config.h"
 #include "runtime/base/raw_memory.h"
 #include "runtime/preload/bootstrap.h"
+#include "runtime/preload/heap_entries.h"
 #include "runtime/preload/objects.h"
 
 #include <errno.h>
@@ -294,3 +295,23 @@ PENUMBRA_EXPORT struct mallinfo mallinfo(void) {
 }
 
 #pragma GCC diagnostic pop
+
+// --- Our entries by names that nobody else can define --------------------------------------------------------------
+
+#define PENUMBRA_OWN(name)               \
+  extern "C" void penumbra_own_##name(); \
+  __asm__(".globl penumbra_own_" #name "\n.hidden penumbra_own_" #name "\n.set penumbra_own_" #name ", " #name);
+#define PENUMBRA_HEAP_ENTRIES(X)                                                                                  \
+  X(malloc)                                                                                                       \
+  X(free)                                                                                                         \
+  X(calloc) X(realloc) X(memalign) X(aligned_alloc) X(posix_memalign) X(valloc) X(pvalloc) X(cfree)               \
+      X(malloc_usable_size) X(__libc_malloc) X(__libc_free) X(__libc_calloc) X(__libc_realloc) X(__libc_memalign) \
+          X(__libc_valloc) X(__libc_pvalloc)
+PENUMBRA_HEAP_ENTRIES(PENUMBRA_OWN)
+
+namespace penumbra::preload {
+
+#define PENUMBRA_ENTRY(name) {#name, penumbra_own_##name},
+constinit const HeapEntry kHeapEntries[kHeapEntryCount] = {PENUMBRA_HEAP_ENTRIES(PENUMBRA_ENTRY)};
+
+}  // namespace penumbra::preload

@@ -60,7 +60,7 @@ bool ElfNames::needs_library(const char* prefix) const {
 
 // Layout (glibc, elf/dl-lookup.c): nbuckets, first index, bloom words, shift; bloom; buckets; chain, whose last
 // link of a bucket has bit 0 set.
-bool ElfNames::defines(const char* symbol) const {
+bool ElfNames::find(const char* symbol, Elf64_Sym& found) const {
   std::uint32_t head[4];
   if (gnu_hash_ == 0 || !read_(cookie_, gnu_hash_, head, sizeof head)) return false;
   const auto [buckets, first, bloom_words, shift] = head;
@@ -80,12 +80,21 @@ bool ElfNames::defines(const char* symbol) const {
     std::uint32_t link;
     if (!read_(cookie_, chain + std::uint64_t{index - first} * sizeof link, &link, sizeof link)) return false;
     if ((link | 1) == (hash | 1)) {
-      Elf64_Sym found;
       if (read_symbol(index, found) && name_starts_with(found.st_name, symbol, true)) return true;
     }
     if ((link & 1) != 0) return false;
   }
   return false;
+}
+
+bool ElfNames::defines(const char* symbol) const {
+  Elf64_Sym found;
+  return find(symbol, found);
+}
+
+std::uint64_t ElfNames::value_of(const char* symbol) const {
+  Elf64_Sym found;
+  return find(symbol, found) ? found.st_value : 0;
 }
 
 bool ElfNames::wants_weakly(const char* symbol) const {

@@ -29,6 +29,8 @@ class ElfNames {
   // A library named `prefix`... is needed.
   bool needs_library(const char* prefix) const;
   bool defines(const char* symbol) const;
+  // Its value in the image's own virtual addresses; 0 where it is not defined. Of several versions any one.
+  std::uint64_t value_of(const char* symbol) const;
   // `symbol` is among the weak undefined ones.
   bool wants_weakly(const char* symbol) const;
 
@@ -37,6 +39,7 @@ class ElfNames {
 
   bool name_starts_with(std::uint64_t offset, const char* prefix, bool whole) const;
   bool read_symbol(std::uint64_t index, Elf64_Sym& symbol) const;
+  bool find(const char* symbol, Elf64_Sym& found) const;
 
   ImageReader read_;
   const void* cookie_;

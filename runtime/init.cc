@@ -19,6 +19,7 @@
 #include "runtime/base/raw_memory.h"
 #include "runtime/base/text_buffer.h"
 #include "runtime/compiled.h"
+#include "runtime/libc_link.h"
 #include "runtime/preload/objects.h"
 #include "runtime/preload/operators.h"
 #include "runtime/prepare.h"
@@ -186,7 +187,8 @@ Stage bring_up(char** envp) {
     return Stage::kAside;
   }
   if (rewrites) load::hold_room();
-  preload::init(start_heap(options));
+  const preload::Source heap = start_heap(options);
+  preload::init(heap);
   if (options.symbolize || rewrites) report::find_helper();
   report::init_reports(options, report_sources(), options.symbolize ? report::symbolize : nullptr);
   report::arm_exit_handler(before_end);
@@ -194,7 +196,11 @@ Stage bring_up(char** envp) {
   connect_compiled_code(report_sources());
   abi::start();
   libc::init(options, {.before_dlclose = report::remember_all, .end_process = report::end_now});
-  if (rewrites) rewrite_modules(options, envp);
+  if (rewrites) {
+    rewrite_modules(options, envp);
+    lead_libc_to_entry_points();
+  }
+  if (heap == preload::Source::kOurs) lead_libc_to_heap();
   return Stage::kReady;
 }
 

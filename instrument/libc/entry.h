@@ -25,6 +25,8 @@ namespace penumbra::libc {
 struct RealSlot {
   const char* name;
   void* function;
+  void (*own)();       // our entry point of that name, whoever else defines one
+  bool checks_itself;  // the function's own code is checked: see rewritten.h
 };
 
 // Asks the loader; ends the process with one line when nobody defines the function.
@@ -41,20 +43,23 @@ struct Real : RealSlot {
     return reinterpret_cast<Function*>(target)(args...);
   }
   bool is_resolved() const { return function != nullptr; }
+  bool is_checked_here() const { return checks_on() && !checks_itself; }
 };
 
 }  // namespace penumbra::libc
 
 #define PENUMBRA_LIBC_DECLARE(result, name, parameters)                                                              \
+  extern "C" void penumbra_own_##name();                                                                             \
+  __asm__(".globl penumbra_own_" #name "\n.hidden penumbra_own_" #name "\n.set penumbra_own_" #name ", " #name);     \
   extern "C" __attribute__((visibility("default"))) result entry_##name parameters __asm__(#name);                   \
   [[gnu::section("penumbra_real"), gnu::used]] constinit ::penumbra::libc::Real<decltype(entry_##name)> real_##name{ \
-      {#name, nullptr}};
+      {#name, nullptr, penumbra_own_##name, false}};
 
 // Checks, then calls on. `touch` is the Touch of the call.
 #define PENUMBRA_LIBC(result, name, parameters, arguments, ...)               \
   PENUMBRA_LIBC_DECLARE(result, name, parameters)                             \
   result entry_##name parameters {                                            \
-    if (::penumbra::libc::checks_on()) [[likely]] {                           \
+    if (real_##name.is_checked_here()) [[likely]] {                           \
       const ::penumbra::libc::Touch touch(#name, __builtin_frame_address(0)); \
       __VA_ARGS__;                                                            \
     }                                                                         \
@@ -65,7 +70,7 @@ struct Real : RealSlot {
 #define PENUMBRA_LIBC_EARLY(result, name, parameters, arguments, early, ...)  \
   PENUMBRA_LIBC_DECLARE(result, name, parameters)                             \
   result entry_##name parameters {                                            \
-    if (::penumbra::libc::checks_on()) [[likely]] {                           \
+    if (real_##name.is_checked_here()) [[likely]] {                           \
       const ::penumbra::libc::Touch touch(#name, __builtin_frame_address(0)); \
       __VA_ARGS__;                                                            \
     } else if (!real_##name.is_resolved()) {                                  \
@@ -78,7 +83,7 @@ struct Real : RealSlot {
 #define PENUMBRA_LIBC_CALL(type, name, parameters, arguments, before, after) \
   PENUMBRA_LIBC_DECLARE(type, name, parameters)                              \
   type entry_##name parameters {                                             \
-    if (!::penumbra::libc::checks_on()) [[unlikely]] {                       \
+    if (!real_##name.is_checked_here()) [[unlikely]] {                       \
       return real_##name arguments;                                          \
     }                                                                        \
     const ::penumbra::libc::Touch touch(#name, __builtin_frame_address(0));  \

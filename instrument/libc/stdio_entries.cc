@@ -122,9 +122,9 @@ PENUMBRA_FORMATS(__vswprintf_chk, Wide, most,
     std::va_list list;                                                                          \
     va_start(list, format);                                                                     \
     const Touch touch(#name, __builtin_frame_address(0));                                       \
-    if (checks_on()) touch.text(format);                                                        \
+    if (real.is_checked_here()) touch.text(format);                                             \
     const int result = real arguments;                                                          \
-    if (checks_on()) formatted(touch, to, most, result);                                        \
+    if (real.is_checked_here()) formatted(touch, to, most, result);                             \
     va_end(list);                                                                               \
     return result;                                                                              \
   }

@@ -344,7 +344,7 @@ PENUMBRA_LIBC_DECLARE(char*, strtok, (char* s, const char* delimiters))
 
 char* entry_strtok(char* s, const char* delimiters) {
   static constinit char* place = nullptr;
-  if (checks_on()) [[likely]] {
+  if (real_strtok_r.is_checked_here()) [[likely]] {
     next_token(Touch("strtok", __builtin_frame_address(0)), s, delimiters, &place);
   }
   return real_strtok_r(s, delimiters, &place);

@@ -16,9 +16,8 @@
 namespace penumbra::load {
 namespace {
 
-// File names, without their folder, of what is never rewritten. libc is a matter of its own: its vector string functions
-// read past the end on purpose.
-constexpr const char* kNeverRewritten[] = {"ld-linux", "linux-vdso", "libpenumbra", "libmimalloc", "libc.so",
+// File names, without their folder, of what is never rewritten.
+constexpr const char* kNeverRewritten[] = {"ld-linux", "linux-vdso", "libpenumbra", "libmimalloc",
                                            "libasan",  "libtsan",    "libubsan",    "liblsan"};
 
 constexpr std::size_t kMaxModules = 4096;  // known at one time; more run unrewritten

@@ -25,8 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Never rewritten by the loader either (instrument/load/load.cc).
-constexpr std::array kLeftAlone = {"ld-linux", "libpenumbra", "libmimalloc", "libc.so",
-                                   "libasan",  "libtsan",     "libubsan",    "liblsan"};
+constexpr std::array kLeftAlone = {"ld-linux", "libpenumbra", "libmimalloc", "libasan",
+                                   "libtsan",  "libubsan",    "liblsan"};
 
 constexpr const char* kLoader = "/lib64/ld-linux-x86-64.so.2";
 

@@ -298,6 +298,7 @@ PENUMBRA_EXPORT struct mallinfo mallinfo(void) {
 
 // --- Our entries by names that nobody else can define --------------------------------------------------------------
 
+// clang-format off
 #define PENUMBRA_OWN(name)               \
   extern "C" void penumbra_own_##name(); \
   __asm__(".globl penumbra_own_" #name "\n.hidden penumbra_own_" #name "\n.set penumbra_own_" #name ", " #name);
@@ -307,6 +308,7 @@ PENUMBRA_EXPORT struct mallinfo mallinfo(void) {
   X(calloc) X(realloc) X(memalign) X(aligned_alloc) X(posix_memalign) X(valloc) X(pvalloc) X(cfree)               \
       X(malloc_usable_size) X(__libc_malloc) X(__libc_free) X(__libc_calloc) X(__libc_realloc) X(__libc_memalign) \
           X(__libc_valloc) X(__libc_pvalloc)
+// clang-format on
 PENUMBRA_HEAP_ENTRIES(PENUMBRA_OWN)
 
 namespace penumbra::preload {

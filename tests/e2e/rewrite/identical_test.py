@@ -35,6 +35,9 @@ PROGRAMS = [
     ["/usr/bin/python3.11", "-S", "-c", PYTHON],
     ["/usr/bin/awk", "{ n[$1] += NR } END { for (k in n) s += n[k]; print s }", "/etc/services"],
     ["/usr/bin/git", "--version"],
+    ["/bin/bash", "-c", "for i in 1 2 3; do echo $i; done | sort -r | while read x; do (echo \"<$x>\") & wait; done; cat <<< $(seq 5 | tr \"\\n\" +)"],
+    ["/usr/bin/date", "-u", "-d", "@86400"],
+    ["/usr/bin/find", "/usr/share/doc", "-name", "c*"],
 ]
 
 

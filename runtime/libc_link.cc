@@ -89,11 +89,11 @@ void lead_libc_to_entry_points() {
 }
 
 void lead_libc_to_heap() {
-  // Process ruling 19: a debugger that takes a breakpoint away again would tear our jump.
-  if (os::tracer_pid() != 0 && load::area_count() == 0) return;
   Module libc;
   libc.address = some_address_in_libc();
   if (libc.address == 0 || !libc.find()) return;
+  // Process ruling 19: a debugger that takes a breakpoint away again would tear our jump.
+  if (load::area_of_text(libc.address) == nullptr && os::tracer_pid() != 0) return;
   const process::ElfNames names(read_module, &libc, libc.dynamic, libc.dynamic_bytes, libc.base);
   load::EntryWriter writer(libc.text);
   for (const preload::HeapEntry& entry : preload::kHeapEntries) {

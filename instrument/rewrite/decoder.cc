@@ -440,7 +440,7 @@ bool same_control_flow(const ZydisView& z, const CapstoneView& c, Flow flow) {
   return false;
 }
 
-// Base, index, scale and displacement of explicit operands, under R7, R8 and R9.
+// Base, index, scale and displacement of explicit operands, under R7 to R10.
 bool same_memory_operands(const ZydisView& z, const CapstoneView& c, const Layout& layout) {
   std::vector<const ZydisDecodedOperand*> theirs;
   const bool is_string = is_string_instruction(z.instruction);
@@ -475,7 +475,8 @@ bool same_memory_operands(const ZydisView& z, const CapstoneView& c, const Layou
     if (register_of(a.base) != register_of(static_cast<x86_reg>(b.base))) return false;
     const bool evex_index = layout.is_evex && theirs[i]->mem.type != ZYDIS_MEMOP_TYPE_VSIB;
     const Register index = register_of(static_cast<x86_reg>(b.index));
-    if (register_of(a.index) != index && !(evex_index && index == kVector)) return false;
+    const bool scatter_index = layout.is_evex && theirs[i]->mem.type == ZYDIS_MEMOP_TYPE_VSIB && index >= 0;
+    if (register_of(a.index) != index && !(evex_index && index == kVector) && !scatter_index) return false;
     if (a.index != ZYDIS_REGISTER_NONE && a.scale != b.scale) return false;
     if (a.disp.value != b.disp) return false;
   }

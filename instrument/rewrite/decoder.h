@@ -16,6 +16,7 @@
 //  R7  Index of an EVEX operand that is no gather or scatter: Zydis. (Capstone applies V' to it and names a vector.)
 //  R8  Operands of string instructions are implicit for Zydis and explicit for Capstone; both must name rsi and rdi.
 //  R9  The address of mov moffs is 64 bits: Zydis shows it as signed 64, Capstone truncates. It has no registers.
+//  R10 Index of an EVEX gather or scatter: Zydis. (Capstone names a general register in vpscatterdd.)
 //
 // One Decoder serves one thread.
 //

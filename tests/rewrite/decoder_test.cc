@@ -152,6 +152,14 @@ TEST_F(DecoderTest, R7AnEvexIndexIsAGeneralRegisterUnlessItGathers) {
   EXPECT_EQ(form.displacement_scale, 32);
 }
 
+TEST_F(DecoderTest, R10TheIndexOfAScatterIsAVector) {
+  // vpscatterdd [rbx+zmm5*4]{k2}, zmm8; Capstone names rbp.
+  const Form& form = of({0x62, 0x72, 0x7d, 0x4a, 0xa0, 0x04, 0xab});
+  EXPECT_EQ(form.doubt, Doubt::kNone);
+  EXPECT_EQ(form.operands[0].index, kVector);
+  EXPECT_EQ(form.operands[0].base, kRbx);
+}
+
 TEST_F(DecoderTest, R8StringInstructionsNameBothSides) {
   const Form& movs = of({0xf3, 0x48, 0xa5});  // rep movsq
   ASSERT_EQ(movs.operand_count, 2);

@@ -267,7 +267,15 @@ void Program::find_tables(Function& function) {
       table.table = *base + static_cast<std::uint64_t>(displacement(f, bytes(load)));
       if (table.base == 0) table.base = table.table;
     };
+    // A whole pointer that a plain load takes from memory is one that data or code names: an entry already (I4). Only
+    // sums of a base and an offset, and what an index chooses, lead to places that nothing names.
+    const auto is_plain_load = [&](std::uint32_t load) {
+      const Form& f = form(load);
+      return f.operand_count == 1 && f.operands[0].index == kNoRegister && f.operands[0].size == 8;
+    };
+    bool is_pointer = false;
     if (form(jump).operand_count == 1) {
+      is_pointer = is_plain_load(jump);
       through(jump, 8);
     } else {
       // jmp *r: look back for what made r.
@@ -294,13 +302,15 @@ void Program::find_tables(Function& function) {
           continue;
         }
         if (added && op.is_wide && op.opcode == kMovsxd) through(i, 4);
-        if (!added && op.is_wide && op.opcode == kMovLoad) through(i, 8);
+        if (!added && op.is_wide && op.opcode == kMovLoad) {
+          is_pointer = is_plain_load(i);
+          through(i, 8);
+        }
         break;
       }
     }
     if (table.load == kNone || !read_table(function, table)) {
-      // A jump through a rip-relative word is a tail call by way of the GOT; it stays in no table.
-      if (!form(jump).is_rip_relative) function.has_unresolved_jump = true;
+      function.has_unresolved_jump |= !is_pointer;
       continue;
     }
     tables_.push_back(table);

@@ -58,7 +58,9 @@ struct Function {
   std::uint8_t padding = 0;          // bytes of no-operations behind it, up to the next function
   Doubt doubt = Doubt::kNone;        // of the first instruction that is not believed
   bool has_unknown_callers = false;  // something other than a direct call or jump seen here names its begin
-  bool has_unresolved_jump = false;  // an indirect jump of which no table was found: patches are restricted
+  // An indirect jump that is neither one through a table that was found nor through a pointer that memory holds whole
+  // (a virtual function's tail call): patches are restricted.
+  bool has_unresolved_jump = false;
 };
 
 // A table of jump targets. Targets are what the table's entries name; for a table of offsets they are relative to `base`.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "shadow/encoding.h"
@@ -259,26 +260,19 @@ void Relocator::emit_check(const Check& check, const FunctionPlan& plan) {
     mark(at, state);
   }
   writer_.put_shift_right_3(check.scratch);
-  // Granules that the span touches at least; a misaligned span that begins in the last bytes of another granule is
-  // covered from its second one on.
-  const auto granules = static_cast<unsigned>((check.high - check.low + 7) / 8);
+  const unsigned granules = tested_granules(check.low, check.high, check.access_count);
   PendingThunk thunk{0, 0, check, add_accesses(check, plan)};
-  const unsigned width = granules > 4 ? 8 : granules > 2 ? 4 : granules;
-  // A comparison wider than the span would look at bytes before it: take two overlapping ones instead.
   const auto offset = static_cast<std::int32_t>(shadow::kShadowOffset);
-  if (width == granules) {
-    writer_.put_compare_zero(check.scratch, offset - static_cast<std::int32_t>(width - 1), width);
+  const auto compare = [&](unsigned lowest, unsigned width) {
+    writer_.put_compare_zero(check.scratch, offset - static_cast<std::int32_t>(lowest - 1), width);
     thunk.jump = writer_.put_jump_if(kNotEqual);
     thunks_.push_back(thunk);
-  } else {
-    const unsigned half = width / 2;
-    writer_.put_compare_zero(check.scratch, offset - static_cast<std::int32_t>(half - 1), half);
-    thunk.jump = writer_.put_jump_if(kNotEqual);
-    thunks_.push_back(thunk);
-    writer_.put_compare_zero(check.scratch, offset - static_cast<std::int32_t>(granules - 1), half);
-    thunk.jump = writer_.put_jump_if(kNotEqual);
-    thunks_.push_back(thunk);
-  }
+  };
+  // A comparison wider than the span would look at bytes before it: take two that meet or overlap instead.
+  const unsigned width = granules > 8 ? 1 : std::bit_floor(granules);
+  if (granules > 8) compare(8, 8);
+  if (width != granules && granules <= 8) compare(width, width);
+  compare(granules, width);
   const std::uint32_t back = writer_.position();
   for (std::size_t n = thunks_.size(); n-- > 0 && thunks_[n].back == 0;) thunks_[n].back = back;
   if (check.saves_flags) {

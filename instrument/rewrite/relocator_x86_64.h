@@ -32,6 +32,13 @@
 
 namespace penumbra::rewrite {
 
+// Granules that a check's fast path looks at, from the one that holds the span's last byte down. A span is covered whole
+// where its base is a multiple of the granule, and a single access that is misaligned from its second granule on.
+constexpr unsigned tested_granules(std::int32_t low, std::int32_t high, std::size_t accesses) {
+  if (accesses == 1) return static_cast<unsigned>((high - low + 7) / 8);
+  return static_cast<unsigned>(((high - 1) >> 3) - (low >> 3) + 1);
+}
+
 struct RewriteOptions {
   AccessOptions access;
   bool checks = true;  // false: relocate only, to find out what moving alone costs

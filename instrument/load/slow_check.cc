@@ -78,6 +78,14 @@ const ModuleCheck* check_at(const Area& area, std::uintptr_t return_address) {
   return low < checks.count && checks[low].return_offset == wanted ? &checks[low] : nullptr;
 }
 
+// The moved copy of the instruction that the check at a return address stands before: behind the last of its checks.
+const std::uint8_t* moved_instruction(const Area& area, std::uintptr_t return_address) {
+  const Records<ModulePlace> places = area.file.places();
+  std::size_t n = place_at(area, return_address);
+  while (n + 1 < places.count && places[n + 1].text_offset == places[n].text_offset) ++n;
+  return reinterpret_cast<const std::uint8_t*>(area.code.begin.value + places[n].code_offset);
+}
+
 // The registers as they were when the routine was called, rsp behind its return.
 OriginalState state_of(const Area& area, const SavedRegisters& saved) {
   std::uint64_t value[16];
@@ -122,10 +130,11 @@ void penumbra_special_check(const SavedRegisters* saved) {
   const ModuleAccess& access = area->file.accesses()[check->first_access];
   const OriginalState state = state_of(*area, *saved);
   SpecialRange range;
-  if (!special_range(*check, access, state, area->text.begin.value + access.text_offset, range) || range.size == 0)
+  if (!special_range(*check, access, state, moved_instruction(*area, saved->return_address), range) ||
+      range.size == 0)
     return;
   const std::uintptr_t bad = first_bad_exactly(range.address, range.size);
-  if (bad == kAllFine || is_deliberate_over_read(range.address, range.size, access.is_write != 0)) return;
+  if (bad == kAllFine) return;
   report_access(state, area->text.begin.value + access.text_offset, range.address, range.size, access.is_write != 0,
                 bad);
 }

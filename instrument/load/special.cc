@@ -10,6 +10,7 @@ enum class Shape : std::uint8_t { kPlain, kString, kMasked, kGathered, kBitStrin
 
 constexpr unsigned kRax = 0;
 constexpr unsigned kRcx = 1;
+constexpr unsigned kRbx = 3;
 constexpr std::uint64_t kDirectionFlag = 0x400;
 // Legacy area and header of an xsave image; what lies behind depends on the features in use.
 constexpr std::size_t kStateBytes = 576;
@@ -28,9 +29,9 @@ struct Prefixes {
   bool repne = false;
 };
 
-Prefixes read_prefixes(std::uintptr_t pc) {
+Prefixes read_prefixes(const std::uint8_t* code) {
   Prefixes p;
-  p.opcode = reinterpret_cast<const std::uint8_t*>(pc);
+  p.opcode = code;
   for (;; ++p.opcode) {
     const std::uint8_t byte = *p.opcode;
     if (byte == 0x66) {
@@ -74,9 +75,9 @@ std::uint64_t elements_consumed(const OriginalState& state, std::size_t size, bo
   return n;
 }
 
-void string_range(const ModuleAccess& access, const OriginalState& state, std::uintptr_t pc, std::uintptr_t address,
-                  SpecialRange& range) {
-  const Prefixes prefixes = read_prefixes(pc);
+void string_range(const ModuleAccess& access, const OriginalState& state, const std::uint8_t* code,
+                  std::uintptr_t address, SpecialRange& range) {
+  const Prefixes prefixes = read_prefixes(code);
   const std::uint8_t opcode = *prefixes.opcode;
   const bool backwards = (state.flags & kDirectionFlag) != 0;
   std::uint64_t count = state.value[kRcx];
@@ -87,9 +88,9 @@ void string_range(const ModuleAccess& access, const OriginalState& state, std::u
   range.address = backwards && count != 0 ? address - (count - 1) * access.size : address;
 }
 
-void bit_range(const ModuleAccess& access, const OriginalState& state, std::uintptr_t pc, std::uintptr_t address,
-               SpecialRange& range) {
-  const Prefixes prefixes = read_prefixes(pc);
+void bit_range(const ModuleAccess& access, const OriginalState& state, const std::uint8_t* code,
+               std::uintptr_t address, SpecialRange& range) {
+  const Prefixes prefixes = read_prefixes(code);
   const std::uint8_t modrm = prefixes.opcode[2];  // behind 0f and the opcode
   const unsigned r = ((modrm >> 3) & 7u) | ((prefixes.rex & 4u) << 1);
   std::int64_t bit = static_cast<std::int64_t>(state.value[r]);
@@ -102,14 +103,14 @@ void bit_range(const ModuleAccess& access, const OriginalState& state, std::uint
 }  // namespace
 
 bool special_range(const ModuleCheck& check, const ModuleAccess& access, const OriginalState& state,
-                   std::uintptr_t pc, SpecialRange& range) {
+                   const std::uint8_t* code, SpecialRange& range) {
   const std::uintptr_t address = effective_address(check, access, state);
   range = {address, access.size};
   switch (static_cast<Shape>(access.shape)) {
     case Shape::kPlain: return true;
-    case Shape::kString: string_range(access, state, pc, address, range); return true;
-    case Shape::kBitString: bit_range(access, state, pc, address, range); return true;
-    case Shape::kTable: range = {address + (state.value[kRax] & 0xff), 1}; return true;
+    case Shape::kString: string_range(access, state, code, address, range); return true;
+    case Shape::kBitString: bit_range(access, state, code, address, range); return true;
+    case Shape::kTable: range = {state.value[kRbx] + (state.value[kRax] & 0xff), 1}; return true;
     case Shape::kState: range.size = kStateBytes; return true;
     case Shape::kMasked:
     case Shape::kGathered: return false;

@@ -16,8 +16,9 @@ struct SpecialRange {
   std::size_t size = 0;  // 0: nothing is touched
 };
 
-// False where this cannot be told (masks and gathers that do not lie wholly in accessible memory): unchecked.
+// False where this cannot be told (masks and gathers that do not lie wholly in accessible memory): unchecked. `code` is
+// the instruction, in its moved copy: over the original bytes a patch may have been written.
 bool special_range(const ModuleCheck& check, const ModuleAccess& access, const OriginalState& state,
-                   std::uintptr_t pc, SpecialRange& range);
+                   const std::uint8_t* code, SpecialRange& range);
 
 }  // namespace penumbra::load

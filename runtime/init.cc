@@ -29,6 +29,8 @@
 #include "runtime/report/modules.h"
 #include "runtime/report/report.h"
 #include "runtime/report/symbolizer.h"
+#include "runtime/signals/dispositions.h"
+#include "runtime/signals/rt_sigaction.h"
 #include "runtime/signals/signals.h"
 #include "runtime/stacks/stacks.h"
 #include "runtime/stats.h"
@@ -153,6 +155,10 @@ void rewrite_modules(const Options& options, char** envp) {
   FixedTextBuffer<kMaxPath> folder;
   append_cache_folder(folder, options, envp);
   const load::LoadCounts counts = load::start({.cache = folder.c_str(), .prepare = prepare_modules});
+  if (counts.rewritten != 0 || counts.follows_loader) {
+    signals::cover_all_signals();
+    signals::take_libc_call();
+  }
   if (counts.code_is_fixed != 0) {
     FixedTextBuffer<256> line;
     line.append("penumbra: the kernel does not let code be changed (errno ");

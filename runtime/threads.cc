@@ -4,6 +4,7 @@
 #include "allocator/region/regions.h"
 #include "instrument/abi/leaving.h"
 #include "instrument/abi/stack.h"
+#include "instrument/load/load.h"
 #include "runtime/base/thread_id.h"
 #include "runtime/family_api.h"
 #include "runtime/report/report.h"
@@ -58,6 +59,7 @@ void after_fork_in_child() {
   announce_child();
   report::fork_child();
   signals::fork_child();
+  load::fork_child();
   region::fork_child();
   heap::fork_child();
   family_fork_child();
@@ -67,6 +69,7 @@ void after_fork_in_child() {
 void in_unannounced_child() {
   report::fork_child();
   signals::fork_child();
+  load::fork_child();
   region::fork_child();
   heap::fork_child_unprepared();
   family_fork_child();

@@ -1,6 +1,7 @@
 #include "instrument/load/interrupted.h"
 
 #include "instrument/load/original_state.h"
+#include "instrument/load/slots.h"
 #include "runtime/base/raw_memory.h"
 
 namespace penumbra::load {
@@ -16,6 +17,10 @@ void set(gregset_t& registers, const OriginalState& state) {
   registers[REG_EFL] = static_cast<greg_t>(state.flags);
 }
 
+std::uintptr_t pc_of(const ucontext_t& context) {
+  return static_cast<std::uintptr_t>(context.uc_mcontext.gregs[REG_RIP]);
+}
+
 // Behind the check that stands at `pc`; 0 when there is none, so that `pc` is in the instruction itself.
 std::uintptr_t behind_check(const Area& area, std::uintptr_t pc) {
   const Records<ModulePlace> places = area.file.places();
@@ -26,32 +31,48 @@ std::uintptr_t behind_check(const Area& area, std::uintptr_t pc) {
 
 }  // namespace
 
-bool show_original(ucontext_t& context, bool is_memory_fault, Interrupted& interrupted) {
-  gregset_t& registers = context.uc_mcontext.gregs;
-  const auto pc = static_cast<std::uintptr_t>(registers[REG_RIP]);
-  interrupted.area = area_of_code(pc);
-  if (interrupted.area == nullptr) return false;
-  std::uint64_t value[16];
-  for (unsigned r = 0; r < 16; ++r) value[r] = static_cast<std::uint64_t>(registers[kOrder[r]]);
-  OriginalState state = original_state(*interrupted.area, pc, value, static_cast<std::uint64_t>(registers[REG_EFL]));
-  if (const std::uintptr_t behind = is_memory_fault ? behind_check(*interrupted.area, pc) : 0) {
-    state.pc = behind;
-    set(registers, state);
-    return true;
-  }
-  raw_copy(&interrupted.actual, &registers, sizeof registers);
-  set(registers, state);
-  raw_copy(&interrupted.shown, &registers, sizeof registers);
-  return false;
+PlaceState place_state(const ucontext_t& context) {
+  PlaceState at;
+  at.pc = pc_of(context);
+  for (unsigned r = 0; r < 16; ++r) at.value[r] = static_cast<std::uint64_t>(context.uc_mcontext.gregs[kOrder[r]]);
+  at.flags = static_cast<std::uint64_t>(context.uc_mcontext.gregs[REG_EFL]);
+  return at;
 }
 
-void go_on(ucontext_t& context, const Interrupted& interrupted) {
+bool Interrupted::is_own_fault(ucontext_t& context) {
+  const std::uintptr_t pc = pc_of(context);
+  if (pc == reinterpret_cast<std::uintptr_t>(penumbra_try_load_fault)) {
+    context.uc_mcontext.gregs[REG_RIP] =
+        static_cast<greg_t>(reinterpret_cast<std::uintptr_t>(penumbra_try_load_failed));
+    return true;
+  }
+  const Area* area = area_of_code(pc);
+  const std::uintptr_t behind = area != nullptr ? behind_check(*area, pc) : 0;
+  if (behind == 0) return false;
+  const PlaceState at = place_state(context);
+  OriginalState state = original_state(*area, pc, at.value, at.flags);
+  state.pc = behind;
+  set(context.uc_mcontext.gregs, state);
+  return true;
+}
+
+Interrupted::Interrupted(const ucontext_t& context) {
+  raw_copy(&actual_, &context.uc_mcontext.gregs, sizeof actual_);
+  raw_copy(&shown_, &actual_, sizeof shown_);
+}
+
+void Interrupted::show(ucontext_t& context, const Area& area, const PlaceState& at) {
+  set(context.uc_mcontext.gregs, original_state(area, at.pc, at.value, at.flags));
+  raw_copy(&shown_, &context.uc_mcontext.gregs, sizeof shown_);
+}
+
+void Interrupted::go_on(ucontext_t& context) const {
   gregset_t& registers = context.uc_mcontext.gregs;
-  if (interrupted.area != nullptr && raw_compare(&registers, &interrupted.shown, sizeof registers) == 0) {
-    raw_copy(&registers, &interrupted.actual, sizeof registers);
+  if (raw_compare(&registers, &shown_, sizeof registers) == 0) {
+    raw_copy(&registers, &actual_, sizeof registers);
     return;
   }
-  const auto pc = static_cast<std::uintptr_t>(registers[REG_RIP]);
+  const std::uintptr_t pc = pc_of(context);
   const Area* area = area_of_text(pc);
   if (area == nullptr) return;
   if (const std::uintptr_t moved = relocated_pc(*area, pc)) registers[REG_RIP] = static_cast<greg_t>(moved);

@@ -35,6 +35,9 @@ struct Settings {
 // those that come later. Called once, in the first constructor.
 LoadCounts start(const Settings& settings);
 
+// In a fork child, by its only thread: whoever was reporting is not there.
+void fork_child();
+
 // Of this process so far; modules that came later are included.
 LoadCounts counts();
 

@@ -34,6 +34,12 @@ extern const char penumbra_slot_entries[];
 extern const char penumbra_special_entry[];
 inline constexpr std::size_t kPenumbraSlotEntryBytes = 16;
 
+// The byte at an address, or -1 where nothing is mapped. Its one load is at _fault; a handler of memory faults goes on at
+// _failed (interrupted.h).
+int penumbra_try_load(std::uintptr_t address);
+extern const char penumbra_try_load_fault[];
+extern const char penumbra_try_load_failed[];
+
 // Called by the routines; general registers only. Non-zero when the span may be touched as a whole.
 int penumbra_span_is_fine(std::uintptr_t address, std::size_t span);
 void penumbra_check_failed(const penumbra::load::SavedRegisters* registers);

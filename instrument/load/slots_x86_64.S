@@ -4,17 +4,33 @@
 # out: everything as it was, but the arithmetic flags.
 #
 # All entries push scratch and span and go to one routine, which keeps the stack below 256 bytes.
+#
+# A signal may come at any instruction of all this. Its handler is to see the program as it was at the check, so call frame
+# information is exact for all sixteen registers, not only for those that a callee keeps.
 
         .text
+# Of no use to ordinary callers, which expect those to be lost.
+        .macro  keep_all
+        .irp    register, rax, rdx, rcx, rbx, rsi, rdi, rbp, r8, r9, r10, r11, r12, r13, r14, r15
+        .cfi_same_value \register
+        .endr
+        .endm
+
         .macro  entry register
+        .cfi_startproc
+        keep_all
         .set    span, 1
         .rept   64
         .balign 16, 0xcc
+        .cfi_def_cfa_offset 8
         push    \register
+        .cfi_def_cfa_offset 16
         pushq   $span
+        .cfi_def_cfa_offset 24
         jmp     check_span
         .set    span, span + 1
         .endr
+        .cfi_endproc
         .endm
 
         .globl  penumbra_slot_entries
@@ -38,51 +54,57 @@ penumbra_slot_entries:
         entry   %r14
         entry   %r15
 
-# Registers by encoding, rax lowest; flags above them.
+        .macro  save_one register
+        push    %\register
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset \register, 0
+        .endm
+
+        .macro  restore_one register
+        pop     %\register
+        .cfi_adjust_cfa_offset -8
+        .cfi_same_value \register
+        .endm
+
+# Begins a routine whose return address lies below two words. Registers by encoding, rax lowest; flags above them.
         .macro  save
+        .cfi_startproc
+        .cfi_def_cfa_offset 24
+        keep_all
         pushfq
-        push    %r15
-        push    %r14
-        push    %r13
-        push    %r12
-        push    %r11
-        push    %r10
-        push    %r9
-        push    %r8
-        push    %rdi
-        push    %rsi
-        push    %rbp
+        .cfi_adjust_cfa_offset 8
+        .irp    register, r15, r14, r13, r12, r11, r10, r9, r8, rdi, rsi, rbp
+        save_one \register
+        .endr
         push    %rsp
-        push    %rbx
-        push    %rdx
-        push    %rcx
-        push    %rax
+        .cfi_adjust_cfa_offset 8
+        .irp    register, rbx, rdx, rcx, rax
+        save_one \register
+        .endr
         mov     %rsp, %rbx
+        .cfi_def_cfa_register %rbx
         and     $-16, %rsp
         cld
         .endm
 
         .macro  restore
         mov     %rbx, %rsp
-        pop     %rax
-        pop     %rcx
-        pop     %rdx
-        pop     %rbx
+        .cfi_remember_state
+        .cfi_def_cfa_register %rsp
+        .irp    register, rax, rcx, rdx, rbx
+        restore_one \register
+        .endr
         lea     8(%rsp), %rsp
-        pop     %rbp
-        pop     %rsi
-        pop     %rdi
-        pop     %r8
-        pop     %r9
-        pop     %r10
-        pop     %r11
-        pop     %r12
-        pop     %r13
-        pop     %r14
-        pop     %r15
+        .cfi_adjust_cfa_offset -8
+        .irp    register, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15
+        restore_one \register
+        .endr
         popfq
+        .cfi_adjust_cfa_offset -8
         lea     16(%rsp), %rsp
+        .cfi_adjust_cfa_offset -16
         ret
+        .cfi_restore_state
         .endm
 
         .balign 16
@@ -98,20 +120,48 @@ check_span:
 1:      mov     %rbx, %rdi
         call    penumbra_check_failed
         jmp     2b
+        .cfi_endproc
         .size   check_span, .-check_span
 
         .globl  penumbra_special_entry
         .hidden penumbra_special_entry
         .type   penumbra_special_entry, @function
         .balign 16
+        .cfi_startproc
+        keep_all
 penumbra_special_entry:
         pushq   $0
+        .cfi_adjust_cfa_offset 8
         pushq   $0
+        .cfi_adjust_cfa_offset 8
+        jmp     check_special
+        .cfi_endproc
+        .size   penumbra_special_entry, .-penumbra_special_entry
+
+        .type   check_special, @function
+check_special:
         save
         mov     %rbx, %rdi
         call    penumbra_special_check
         restore
-        .size   penumbra_special_entry, .-penumbra_special_entry
+        .cfi_endproc
+        .size   check_special, .-check_special
+
+# penumbra_try_load(address): the byte there, or -1 where there is none. The handler of memory faults knows the place.
+        .globl  penumbra_try_load, penumbra_try_load_fault, penumbra_try_load_failed
+        .hidden penumbra_try_load, penumbra_try_load_fault, penumbra_try_load_failed
+        .type   penumbra_try_load, @function
+        .balign 16
+penumbra_try_load:
+        .cfi_startproc
+penumbra_try_load_fault:
+        movzbl  (%rdi), %eax
+        ret
+penumbra_try_load_failed:
+        mov     $-1, %eax
+        ret
+        .cfi_endproc
+        .size   penumbra_try_load, .-penumbra_try_load
 
 # penumbra_with_vectors(function, argument, area): calls function(argument) with the vector state saved in `area`
 # (64-byte aligned, large enough for xsave) and put back afterwards.

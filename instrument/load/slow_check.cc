@@ -5,15 +5,19 @@
 //
 // zone: signal-safe
 
+#include <signal.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 
 #include "instrument/load/areas.h"
 #include "instrument/load/exact.h"
+#include "instrument/load/load.h"
 #include "instrument/load/original_state.h"
 #include "instrument/load/slots.h"
 #include "instrument/load/special.h"
 #include "runtime/base/fault.h"
 #include "runtime/base/locks.h"
+#include "runtime/base/os_linux.h"
 #include "runtime/base/thread_id.h"
 
 extern "C" void penumbra_with_vectors(void (*function)(void*), void* argument, void* area);
@@ -32,6 +36,29 @@ void raise(void* fault) {
   raise_fault(*static_cast<const Fault*>(fault));
 }
 
+// All but those that this thread's own instructions raise. Once sealed, the program's filter may kill for the call.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() : is_sealed_(os::is_sealed()) {
+    const std::uint64_t wanted = ~(bit(SIGSEGV) | bit(SIGBUS) | bit(SIGILL) | bit(SIGFPE) | bit(SIGTRAP));
+    change(SIG_BLOCK, &wanted, &old_);
+  }
+  ~SignalsBlocked() { change(SIG_SETMASK, &old_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  static constexpr std::uint64_t bit(int signal) { return std::uint64_t{1} << (signal - 1); }
+
+  void change(int how, const std::uint64_t* set, std::uint64_t* old) const {
+    if (is_sealed_) return;
+    os::raw_syscall(SYS_rt_sigprocmask, how, reinterpret_cast<long>(set), reinterpret_cast<long>(old), sizeof *set);
+  }
+
+  bool is_sealed_;
+  std::uint64_t old_ = 0;
+};
+
 // The order of gregs is the kernel's (asm/sigcontext.h); this is by encoding.
 constexpr int kRegisterOrder[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
                                     REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
@@ -42,6 +69,8 @@ void report_access(const OriginalState& state, std::uintptr_t pc, std::uintptr_t
                    bool is_write, std::uintptr_t bad) {
   const std::uint32_t self = current_tid();
   if (g_reporter.load(std::memory_order_relaxed) == self) return;  // a check inside a report of this thread
+  // A handler that leaves by longjmp would take the lock along.
+  const SignalsBlocked no_handlers;
   LockGuard guard(g_reporting);
   g_reporter.store(self, std::memory_order_relaxed);
   for (unsigned r = 0; r < 16; ++r)
@@ -57,6 +86,11 @@ void report_access(const OriginalState& state, std::uintptr_t pc, std::uintptr_t
   fault.context = {pc, state.value[4], state.value[5]};
   fault.ucontext = &g_context;
   penumbra_with_vectors(raise, &fault, g_vectors);
+  g_reporter.store(0, std::memory_order_relaxed);
+}
+
+void fork_child() {
+  g_reporting.reset_after_fork();
   g_reporter.store(0, std::memory_order_relaxed);
 }
 

@@ -1,6 +1,7 @@
 #include "instrument/load/special.h"
 
 #include "instrument/load/exact.h"
+#include "instrument/load/slots.h"
 
 namespace penumbra::load {
 namespace {
@@ -47,12 +48,15 @@ Prefixes read_prefixes(const std::uint8_t* code) {
   return p;
 }
 
-std::uint64_t load_element(std::uintptr_t at, std::size_t size) {
-  std::uint64_t value = 0;
+// False where the element is not there: the instruction will fault on it by itself.
+bool load_element(std::uintptr_t at, std::size_t size, std::uint64_t& value) {
+  value = 0;
   for (std::size_t n = 0; n < size; ++n) {
-    value |= std::uint64_t{*reinterpret_cast<const volatile std::uint8_t*>(at + n)} << (8 * n);
+    const int byte = penumbra_try_load(at + n);
+    if (byte < 0) return false;
+    value |= std::uint64_t(byte) << (8 * n);
   }
-  return value;
+  return true;
 }
 
 // Elements that repe/repne cmps or scas consumes, by doing what it will do; stops at the first inaccessible one.
@@ -67,8 +71,10 @@ std::uint64_t elements_consumed(const OriginalState& state, std::size_t size, bo
     ++n;
     if (first_bad_exactly(right, size) != kAllFine || (is_compare && first_bad_exactly(left, size) != kAllFine))
       break;
-    const std::uint64_t a = is_compare ? load_element(left, size) : state.value[kRax] & mask;
-    if ((a == load_element(right, size)) == repne) break;
+    std::uint64_t a = state.value[kRax] & mask;
+    std::uint64_t b = 0;
+    if ((is_compare && !load_element(left, size, a)) || !load_element(right, size, b)) break;
+    if ((a == b) == repne) break;
     left += step;
     right += step;
   }

@@ -18,12 +18,13 @@ constexpr unsigned kFlagsShift = 48;
 constexpr std::uint64_t kUsed = std::uint64_t{1} << 63;
 
 constinit std::array<std::atomic<std::uint64_t>, kSlots> g_slots{};
+constinit std::atomic<bool> g_covers_all{false};
 
 using Thunk = void (*)(int, siginfo_t*, void*);
 
 template <std::size_t Slot>
 void thunk(int signal, siginfo_t* info, void* context) {
-  handle_fault(Slot, signal, info, context);
+  handle_signal(Slot, signal, info, context);
 }
 
 template <std::size_t... Slot>
@@ -32,6 +33,13 @@ constexpr std::array<Thunk, sizeof...(Slot)> make_thunks(std::index_sequence<Slo
 }
 
 constinit const std::array<Thunk, kSlots> kThunks = make_thunks(std::make_index_sequence<kSlots>());
+
+// kSlots for what is no thunk.
+std::size_t slot_of(const struct sigaction& held) {
+  std::size_t slot = 0;
+  while (slot < kSlots && held.sa_sigaction != kThunks[slot]) ++slot;
+  return slot;
+}
 
 constexpr std::uint64_t kUntouchedBit = 8;
 
@@ -70,14 +78,25 @@ bool is_watched(int signal) {
   return signal == SIGSEGV || signal == SIGBUS;
 }
 
-struct sigaction to_kernel(const struct sigaction& wanted) {
-  if (wanted.sa_handler == SIG_IGN || reinterpret_cast<std::uintptr_t>(wanted.sa_handler) >= kUserAddressEnd) {
+void cover_all_signals() {
+  g_covers_all.store(true, std::memory_order_release);
+}
+
+bool is_covered(int signal) {
+  return is_watched(signal) || g_covers_all.load(std::memory_order_acquire);
+}
+
+struct sigaction to_kernel(int signal, const struct sigaction& wanted) {
+  const bool has_default = wanted.sa_handler == SIG_DFL && !is_watched(signal);
+  if (wanted.sa_handler == SIG_IGN || has_default ||
+      reinterpret_cast<std::uintptr_t>(wanted.sa_handler) >= kUserAddressEnd || slot_of(wanted) != kSlots) {
     return wanted;
   }
   const std::size_t slot = slot_for(pack(wanted));
   if (slot == kSlots) return wanted;
   struct sigaction held = wanted;
   held.sa_sigaction = kThunks[slot];
+  if (!is_watched(signal)) return held;
   held.sa_flags |= SA_SIGINFO;
   // A one-shot handler is used up by a fault that reaches it, not by one of ours that goes before.
   held.sa_flags &= ~static_cast<int>(SA_RESETHAND);
@@ -94,16 +113,14 @@ struct sigaction untouched_default() {
   return held;
 }
 
-struct sigaction to_program(const struct sigaction& held) {
+struct sigaction to_program(int signal, const struct sigaction& held) {
+  const std::size_t slot = slot_of(held);
+  if (slot == kSlots) return held;
+  const Disposition disposition = disposition_of(slot);
+  if (disposition.is_untouched) return {};
   struct sigaction shown = held;
-  for (std::size_t i = 0; i < kSlots; ++i) {
-    if (held.sa_sigaction != kThunks[i]) continue;
-    const Disposition disposition = disposition_of(i);
-    shown.sa_handler = reinterpret_cast<sighandler_t>(disposition.handler);
-    shown.sa_flags = (held.sa_flags & ~kKeptFlags) | disposition.flags;
-    if (disposition.is_untouched) shown = {};
-    break;
-  }
+  shown.sa_handler = reinterpret_cast<sighandler_t>(disposition.handler);
+  if (is_watched(signal)) shown.sa_flags = (held.sa_flags & ~kKeptFlags) | disposition.flags;
   return shown;
 }
 

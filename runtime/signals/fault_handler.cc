@@ -9,6 +9,7 @@
 #include "runtime/base/os_process.h"
 #include "runtime/report/report.h"
 #include "runtime/signals/dispositions.h"
+#include "runtime/signals/moved_code.h"
 #include "runtime/signals/operand.h"
 #include "runtime/signals/signals.h"
 #include "shadow/address_map.h"
@@ -67,8 +68,7 @@ void take_default_action(int signal, siginfo_t* info, bool is_synchronous) {
   }
 }
 
-void answer_fault(std::size_t slot, int signal, siginfo_t* info, void* context) {
-  const Disposition disposition = disposition_of(slot);
+void answer_fault(const Disposition& disposition, int signal, siginfo_t* info, void* context) {
   const bool is_synchronous = info->si_code > 0;
   if (is_synchronous && report::abandon_report(context)) return;
   if (is_synchronous && signal == SIGSEGV && is_resumed(context)) return;
@@ -84,12 +84,21 @@ void answer_fault(std::size_t slot, int signal, siginfo_t* info, void* context) 
 
 }  // namespace
 
-void handle_fault(std::size_t slot, int signal, siginfo_t* info, void* context) {
-  load::Interrupted interrupted;
+void handle_signal(std::size_t slot, int signal, siginfo_t* info, void* context) {
   auto& state = *static_cast<ucontext_t*>(context);
-  if (load::show_original(state, info->si_code > 0, interrupted)) return;
-  answer_fault(slot, signal, info, context);
-  load::go_on(state, interrupted);
+  const Disposition disposition = disposition_of(slot);
+  const bool is_fault = is_watched(signal);
+  if (is_fault && info->si_code > 0 && load::Interrupted::is_own_fault(state)) return;
+  load::Interrupted interrupted(state);
+  // A watched signal always comes with its siginfo, others where the program asked for it.
+  const bool has_info = is_fault || (disposition.flags & SA_SIGINFO) != 0;
+  show_unmoved(interrupted, signal, has_info ? info : nullptr, state);
+  if (is_fault) {
+    answer_fault(disposition, signal, info, context);
+  } else {
+    reinterpret_cast<Handler>(disposition.handler)(signal, info, context);
+  }
+  interrupted.go_on(state);
 }
 
 }  // namespace penumbra::signals

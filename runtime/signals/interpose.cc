@@ -1,5 +1,6 @@
-// The sigaction family by name: what the program sets for SIGSEGV and SIGBUS gets a thunk of ours in front, and what
-// it asks for is its own. All other signals pass through untouched.
+// The sigaction family by name: what the program sets for a covered signal (dispositions.h) gets a thunk of ours in front,
+// and what it asks for is its own. All other signals pass through untouched. Where libc's own system calls come by us
+// (rt_sigaction.h), they find the thunk already there.
 //
 // Not here because they are right without us, the kernel being the record: sigignore (SIG_IGN goes to the kernel as
 // it is) and posix_spawn's resetting. siginterrupt is here for what it says about later calls of signal().
@@ -36,16 +37,16 @@ Function next(std::atomic<Function>& cache, const char* name) {
 }
 
 bool is_ours(int signal) {
-  return is_watching() && is_watched(signal);
+  return is_watching() && is_covered(signal);
 }
 
 int set_action(int signal, const struct sigaction* wanted, struct sigaction* old) {
   if (!is_ours(signal)) return real_sigaction()(signal, wanted, old);
   struct sigaction held {};
   struct sigaction before {};
-  if (wanted != nullptr) held = to_kernel(*wanted);
+  if (wanted != nullptr) held = to_kernel(signal, *wanted);
   const int result = real_sigaction()(signal, wanted != nullptr ? &held : nullptr, &before);
-  if (result == 0 && old != nullptr) *old = to_program(before);
+  if (result == 0 && old != nullptr) *old = to_program(signal, before);
   return result;
 }
 

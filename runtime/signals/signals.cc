@@ -55,9 +55,9 @@ bool in_span(AppAddr a) {
 void reset_to_default(int signal) {
   struct sigaction now {};
   if (real_sigaction()(signal, nullptr, &now) != 0) return;
-  struct sigaction wanted = to_program(now);
+  struct sigaction wanted = to_program(signal, now);
   wanted.sa_handler = SIG_DFL;
-  const struct sigaction held = to_kernel(wanted);
+  const struct sigaction held = to_kernel(signal, wanted);
   real_sigaction()(signal, &held, nullptr);
 }
 

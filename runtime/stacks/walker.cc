@@ -198,4 +198,12 @@ bool Walker::go_to(const CodeContext& target, std::size_t max_frames) {
   return false;
 }
 
+bool Walker::leave(bool (*stays)(std::uintptr_t pc), std::size_t max_frames) {
+  for (std::size_t i = 0; i < max_frames; ++i) {
+    if (!stays(pc_)) return true;
+    if (!memory_.move_to(sp_) || step_exactly() != StepStatus::kOk) return false;
+  }
+  return false;
+}
+
 }  // namespace penumbra::stacks

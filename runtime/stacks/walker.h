@@ -32,6 +32,10 @@ class Walker {
   bool needs_register() const { return needs_register_; }
   // Goes outwards until this frame is reached, in at most `max_frames` steps.
   bool go_to(const CodeContext& target, std::size_t max_frames);
+  // Goes outwards while the pc is where `stays` says; true when it has left, in at most `max_frames` steps.
+  bool leave(bool (*stays)(std::uintptr_t pc), std::size_t max_frames);
+  // Those known of the frame that the walk has come to.
+  const Registers& registers() const { return registers_; }
 
  private:
   enum class Outcome : std::uint8_t { kEnd, kFull, kNeedsExactStep };

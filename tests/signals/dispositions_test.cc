@@ -33,7 +33,7 @@ TEST(Dispositions, TheProgramIsShownWhatItSet) {
                                      reinterpret_cast<sighandler_t>(reinterpret_cast<void*>(with_info))}) {
     for (const int flags : flag_sets) {
       const struct sigaction wanted = action(handler, flags);
-      const struct sigaction shown = to_program(to_kernel(wanted));
+      const struct sigaction shown = to_program(SIGSEGV, to_kernel(SIGSEGV, wanted));
       EXPECT_EQ(shown.sa_handler, wanted.sa_handler) << flags;
       EXPECT_EQ(shown.sa_flags, wanted.sa_flags) << flags;
       EXPECT_EQ(sigismember(&shown.sa_mask, SIGUSR1), 1);
@@ -42,48 +42,83 @@ TEST(Dispositions, TheProgramIsShownWhatItSet) {
 }
 
 TEST(Dispositions, AnIgnoredSignalIsIgnoredByTheKernelItself) {
-  EXPECT_EQ(to_kernel(action(SIG_IGN, 0)).sa_handler, SIG_IGN) << "exec hands it on";
+  EXPECT_EQ(to_kernel(SIGSEGV, action(SIG_IGN, 0)).sa_handler, SIG_IGN) << "exec hands it on";
 }
 
 TEST(Dispositions, TheKernelGetsAThunkWithSiginfoAndTheProgramsOwnStackChoice) {
-  const struct sigaction held = to_kernel(action(plain, 0));
+  const struct sigaction held = to_kernel(SIGSEGV, action(plain, 0));
   EXPECT_NE(held.sa_handler, static_cast<sighandler_t>(plain));
   EXPECT_NE(held.sa_flags & SA_SIGINFO, 0);
   EXPECT_EQ(held.sa_flags & SA_ONSTACK, 0);
-  EXPECT_NE(to_kernel(action(SIG_DFL, 0)).sa_flags & SA_ONSTACK, 0) << "an overflowed stack has no room for us";
+  EXPECT_NE(to_kernel(SIGSEGV, action(SIG_DFL, 0)).sa_flags & SA_ONSTACK, 0)
+      << "an overflowed stack has no room for us";
 }
 
 TEST(Dispositions, AOneShotHandlerIsUsedUpByUsNotByTheKernel) {
-  const struct sigaction held = to_kernel(action(plain, static_cast<int>(SA_RESETHAND)));
+  const struct sigaction held = to_kernel(SIGSEGV, action(plain, static_cast<int>(SA_RESETHAND)));
   EXPECT_EQ(held.sa_flags & static_cast<int>(SA_RESETHAND), 0);
 }
 
 TEST(Dispositions, TheSameHandlerHasTheSameThunkAndOthersHaveOthers) {
-  EXPECT_EQ(to_kernel(action(plain, 0)).sa_handler, to_kernel(action(plain, SA_RESTART)).sa_handler);
-  EXPECT_NE(to_kernel(action(plain, 0)).sa_handler, to_kernel(action(plain, SA_SIGINFO)).sa_handler);
-  EXPECT_NE(to_kernel(action(plain, 0)).sa_handler, to_kernel(action(SIG_DFL, 0)).sa_handler);
+  EXPECT_EQ(to_kernel(SIGSEGV, action(plain, 0)).sa_handler,
+            to_kernel(SIGSEGV, action(plain, SA_RESTART)).sa_handler);
+  EXPECT_NE(to_kernel(SIGSEGV, action(plain, 0)).sa_handler,
+            to_kernel(SIGSEGV, action(plain, SA_SIGINFO)).sa_handler);
+  EXPECT_NE(to_kernel(SIGSEGV, action(plain, 0)).sa_handler, to_kernel(SIGSEGV, action(SIG_DFL, 0)).sa_handler);
 }
 
 TEST(Dispositions, ASignalNobodyTouchedShowsTheBareDefault) {
-  const struct sigaction shown = to_program(untouched_default());
+  const struct sigaction shown = to_program(SIGSEGV, untouched_default());
   EXPECT_EQ(shown.sa_handler, SIG_DFL);
   EXPECT_EQ(shown.sa_flags, 0);
 }
 
 TEST(Dispositions, AHandlerOfSomebodyElseIsShownAsItIs) {
   const struct sigaction foreign = action(plain, SA_SIGINFO | SA_RESTART);
-  EXPECT_EQ(to_program(foreign).sa_handler, static_cast<sighandler_t>(plain));
-  EXPECT_EQ(to_program(foreign).sa_flags, SA_SIGINFO | SA_RESTART);
+  EXPECT_EQ(to_program(SIGSEGV, foreign).sa_handler, static_cast<sighandler_t>(plain));
+  EXPECT_EQ(to_program(SIGSEGV, foreign).sa_flags, SA_SIGINFO | SA_RESTART);
+}
+
+TEST(Dispositions, InterposedTwiceIsInterposedOnce) {
+  for (const int signal : {SIGSEGV, SIGUSR1}) {
+    for (const int flags : {0, SA_SIGINFO, static_cast<int>(SA_RESETHAND)}) {
+      const struct sigaction once = to_kernel(signal, action(plain, flags));
+      const struct sigaction twice = to_kernel(signal, once);
+      EXPECT_EQ(once.sa_handler, twice.sa_handler);
+      EXPECT_EQ(once.sa_flags, twice.sa_flags);
+      const struct sigaction shown = to_program(signal, to_program(signal, once));
+      EXPECT_EQ(shown.sa_handler, static_cast<sighandler_t>(plain));
+      EXPECT_EQ(shown.sa_flags, flags);
+    }
+  }
+}
+
+TEST(Dispositions, OfAnUnwatchedSignalOnlyTheHandlersAddressChanges) {
+  for (const int flags : {0, SA_SIGINFO, SA_ONSTACK | SA_RESTART, static_cast<int>(SA_RESETHAND)}) {
+    const struct sigaction held = to_kernel(SIGUSR1, action(plain, flags));
+    EXPECT_NE(held.sa_handler, static_cast<sighandler_t>(plain));
+    EXPECT_EQ(held.sa_flags, flags);
+    EXPECT_EQ(to_program(SIGUSR1, held).sa_handler, static_cast<sighandler_t>(plain));
+  }
+  EXPECT_EQ(to_kernel(SIGUSR1, action(SIG_DFL, 0)).sa_handler, SIG_DFL) << "the kernel's own";
+}
+
+TEST(Dispositions, OtherSignalsAreCoveredOnceCodeHasMoved) {
+  EXPECT_TRUE(is_covered(SIGSEGV));
+  EXPECT_FALSE(is_covered(SIGUSR1));
+  cover_all_signals();
+  EXPECT_TRUE(is_covered(SIGUSR1));
 }
 
 // Last, because it uses all slots up.
 TEST(DispositionsFull, AHandlerBeyondTheLastSlotGoesToTheKernelUnchanged) {
   std::vector<char> handlers(2 * kSlots);
   struct sigaction held {};
-  for (char& address : handlers) held = to_kernel(action(reinterpret_cast<sighandler_t>(&address), 0));
+  for (char& address : handlers) held = to_kernel(SIGSEGV, action(reinterpret_cast<sighandler_t>(&address), 0));
   EXPECT_EQ(held.sa_handler, reinterpret_cast<sighandler_t>(&handlers.back()));
   EXPECT_EQ(held.sa_flags, 0);
-  EXPECT_NE(to_kernel(action(plain, 0)).sa_handler, static_cast<sighandler_t>(plain)) << "earlier ones keep theirs";
+  EXPECT_NE(to_kernel(SIGSEGV, action(plain, 0)).sa_handler, static_cast<sighandler_t>(plain))
+      << "earlier ones keep theirs";
 }
 
 }  // namespace

@@ -143,8 +143,7 @@ bool make_area(Area& area, std::uintptr_t load_base) {
   const bool moved = place != load_base + static_cast<std::uintptr_t>(header.area_address);
   const int prot = moved || has_absolute_tables(file) ? PROT_READ | PROT_WRITE : PROT_READ | PROT_EXEC;
   const bool mapped =
-      (header.code_bytes == 0 ||
-       os::map_private_file_at(AppAddr(place), header.code_bytes, prot, file.fd, header.code_offset).ok()) &&
+      os::map_private_file_at(AppAddr(place), header.code_bytes, prot, file.fd, header.code_offset).ok() &&
       os::protect(slots, kSlotBytes, PROT_READ | PROT_WRITE).ok();
   if (!mapped) {
     os::unmap(AppAddr(place), area_bytes(header)).ignore();

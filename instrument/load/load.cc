@@ -8,6 +8,7 @@
 #include "instrument/load/loaded_modules.h"
 #include "instrument/load/loader_hook.h"
 #include "instrument/load/patch.h"
+#include "instrument/rewriter_revision.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/os_process.h"
 #include "runtime/base/raw_memory.h"
@@ -94,13 +95,18 @@ Outcome rewrite(const LoadedModule& module, Known& known) {
   FixedTextBuffer<80> identity;
   if (!find_identity(module, identity)) return Outcome::kUnknown;
   FixedTextBuffer<kMaxPath> path;
-  path.append(g_cache).append("/").append(identity.c_str()).append(kModuleSuffix);
+  path.append(g_cache).append("/").append(identity.c_str()).append(PENUMBRA_MODULE_SUFFIX);
   if (path.lost() != 0) return Outcome::kUnknown;
   Area area;
   switch (map_module(path.c_str(), identity.c_str(), area.file)) {
     case MapVerdict::kMapped: break;
     case MapVerdict::kAbsent: return Outcome::kMissing;
     default: return Outcome::kRefused;
+  }
+  if (area.file.header->code_bytes == 0) {  // a module without code, as libdl.so.2 is now: nothing to place or patch
+    close_file(area.file);
+    unmap_module(area.file);
+    return Outcome::kRewritten;
   }
   const bool is_made = make_area(area, module.base);
   close_file(area.file);

@@ -39,6 +39,7 @@ MapVerdict judge(const ModuleHeader& header, std::size_t bytes, std::uint64_t ch
   }
   const bool fits = header.code_offset % kPageSize == 0 && header.code_bytes % kPageSize == 0 &&
                     header.code_offset <= bytes && header.code_bytes <= bytes - header.code_offset &&
+                    table_fits(header, header.text_ranges, sizeof(ModuleTextRange)) &&
                     table_fits(header, header.patches, sizeof(ModulePatch)) &&
                     table_fits(header, header.checks, sizeof(ModuleCheck)) &&
                     table_fits(header, header.accesses, sizeof(ModuleAccess)) &&

@@ -36,6 +36,8 @@ struct ModuleMap {
             table.count};
   }
 
+  Records<ModuleTextRange> text_ranges() const { return records<ModuleTextRange>(header->text_ranges); }
+
   Records<ModulePatch> patches() const { return records<ModulePatch>(header->patches); }
   Records<ModuleCheck> checks() const { return records<ModuleCheck>(header->checks); }
   Records<ModuleAccess> accesses() const { return records<ModuleAccess>(header->accesses); }

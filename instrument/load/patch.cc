@@ -15,6 +15,19 @@ void put_relative(volatile std::uint8_t* at, std::uintptr_t target) {
   for (unsigned n = 0; n < 4; ++n) at[n] = static_cast<std::uint8_t>(distance >> (8 * n));
 }
 
+// The pages stay executable all the time: other code of the module, or of ours, may run on them.
+os::Result protect_text(const Area& area, int prot) {
+  os::Result done(0);
+  for (const ModuleTextRange& range : area.file.text_ranges()) {
+    const AppAddr begin = area.text.begin + range.text_offset;
+    const AppAddr first(round_down(begin.value, kPageSize));
+    const std::size_t bytes = round_up((begin + range.bytes).value, kPageSize) - first.value;
+    done = os::protect(first, bytes, prot);
+    if (!done.ok()) break;
+  }
+  return done;
+}
+
 }  // namespace
 
 void put_jump(std::uintptr_t at, std::uintptr_t target) {
@@ -24,10 +37,11 @@ void put_jump(std::uintptr_t at, std::uintptr_t target) {
 }
 
 os::Result patch_module(const Area& area) {
-  const AppAddr begin(round_down(area.text.begin.value, kPageSize));
-  const std::size_t bytes = round_up(area.text.end.value, kPageSize) - begin.value;
-  const os::Result opened = os::protect(begin, bytes, PROT_READ | PROT_WRITE | PROT_EXEC);
-  if (!opened.ok()) return opened;
+  const os::Result opened = protect_text(area, PROT_READ | PROT_WRITE | PROT_EXEC);
+  if (!opened.ok()) {
+    protect_text(area, PROT_READ | PROT_EXEC).ignore();
+    return opened;
+  }
   for (const ModulePatch& patch : area.file.patches()) {
     auto* const at = reinterpret_cast<volatile std::uint8_t*>(area.text.begin.value + patch.text_offset);
     switch (patch.kind) {
@@ -42,7 +56,7 @@ os::Result patch_module(const Area& area) {
     }
   }
   // A kernel that let us write lets us stop; if not, the code is merely writable.
-  os::protect(begin, bytes, PROT_READ | PROT_EXEC).ignore();
+  protect_text(area, PROT_READ | PROT_EXEC).ignore();
   return opened;
 }
 

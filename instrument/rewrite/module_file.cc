@@ -54,6 +54,11 @@ std::vector<std::uint8_t> module_bytes(const RewrittenModule& module, const Prog
   header.code_bytes = module.code.size();
   std::vector<std::uint8_t> file(header.code_offset + module.code.size());
   std::ranges::copy(module.code, file.begin() + static_cast<std::ptrdiff_t>(header.code_offset));
+  std::vector<ModuleTextRange> ranges;
+  for (const Segment& segment : program.image().segments()) {
+    if (segment.is_executable) ranges.push_back({segment.address - program.text_begin(), segment.bytes.size()});
+  }
+  header.text_ranges = append_table(file, ranges);
   header.patches = append_table(file, module.patches);
   header.checks = append_table(file, module.checks);
   header.accesses = append_table(file, module.accesses);

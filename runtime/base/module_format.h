@@ -21,9 +21,7 @@
 namespace penumbra {
 
 inline constexpr char kModuleMagic[8] = {'P', 'E', 'N', 'U', 'M', 'B', 'R', 'A'};
-inline constexpr std::uint32_t kModuleVersion = 4;
-// What stands behind the identity in a module file's name: files of another version are other files.
-inline constexpr char kModuleSuffix[] = ".4.module";
+inline constexpr std::uint32_t kModuleVersion = 5;
 
 // A check whose fast path found something calls through the slot of its scratch register and span: a routine that looks
 // exactly and returns. The last slots are the routine of special checks, and those before and behind a system call.
@@ -60,6 +58,7 @@ struct ModuleHeader {
   std::int64_t area_address;   // may be negative: below the module
   std::uint64_t code_offset;   // in the file, page aligned
   std::uint64_t code_bytes;    // a multiple of the page size
+  ModuleTable text_ranges;     // ModuleTextRange: what of [text_begin, +text_bytes) is mapped, ascending
   ModuleTable patches;         // ModulePatch, ascending
   ModuleTable checks;          // ModuleCheck, ascending by return offset
   ModuleTable accesses;        // ModuleAccess
@@ -75,6 +74,12 @@ enum ModuleOption : std::uint64_t {
   kModuleChecksReads = 1,
   kModuleChecksWrites = 2,
   kModuleChecksSystemCalls = 4,
+};
+
+// An executable segment. There may be holes between two of them.
+struct ModuleTextRange {
+  std::uint64_t text_offset;  // from text_begin
+  std::uint64_t bytes;
 };
 
 // A jump written over original bytes.
@@ -147,8 +152,9 @@ struct ModuleTableCopy {
   std::uint32_t reserved;
 };
 
-static_assert(sizeof(ModuleHeader) == 312 && offsetof(ModuleHeader, checksum) == 24);
-static_assert(sizeof(ModulePatch) == 12 && sizeof(ModuleCheck) == 20 && sizeof(ModuleAccess) == 12);
+static_assert(sizeof(ModuleHeader) == 328 && offsetof(ModuleHeader, checksum) == 24);
+static_assert(sizeof(ModuleTextRange) == 16 && sizeof(ModulePatch) == 12 && sizeof(ModuleCheck) == 20 &&
+              sizeof(ModuleAccess) == 12);
 static_assert(sizeof(ModulePlace) == 8 && sizeof(ModuleState) == 12 && sizeof(ModuleTableCopy) == 24);
 static_assert(sizeof(ModuleRedirect) == 8);
 static_assert(sizeof(ModuleHeader) <= kPageSize);

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "instrument/rewrite/module_file.h"
+#include "instrument/rewriter_revision.h"
 #include "runtime/launcher/program.h"
 
 namespace penumbra::launcher {
@@ -80,7 +81,7 @@ std::vector<std::string> libraries_of(const std::string& executable) {
 }
 
 fs::path module_path(const rewrite::ElfImage& image, const std::string& folder) {
-  return fs::path(folder) / (image.build_id() + kModuleSuffix);
+  return fs::path(folder) / (image.build_id() + PENUMBRA_MODULE_SUFFIX);
 }
 
 // Only what the file itself forbids: a full disk may be less full next time.

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Where rewriting is refused the program runs all the same, and one line says why; after a program has sealed itself its checks
+go on: refusals_test.py PENUMBRA LIBRARY START BUGS SEALED"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PENUMBRA, LIBRARY, START, BUGS, SEALED = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+
+
+class Refusals(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="penumbra-modules.")
+        subprocess.run([PENUMBRA, "rewrite", "-o", cls.folder.name, BUGS, SEALED], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def run_it(self, *command, rewrite="1", options="", **environment):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60,
+                              env={"PATH": "/usr/bin:/bin", **environment,
+                                   "PENUMBRA_OPTIONS": f"rewrite={rewrite}:libc=0:cache={self.folder.name}{options}"})
+        if done.returncode == 77:
+            self.skipTest("not refused by this kernel")
+        return done
+
+    def start(self, how, *command, **options):
+        return self.run_it(START, how, *command, PRELOAD=LIBRARY, **options)
+
+    def test_a_traced_program_is_not_rewritten_and_one_line_says_so(self):
+        done = self.start("trace", BUGS, "0", rewrite="auto")
+        self.assertEqual((done.stdout, done.returncode), ("end\n", 0))
+        self.assertRegex(done.stderr, r"\Apenumbra: [^\n]*traced[^\n]*\n\Z")
+
+    def test_a_traced_program_is_rewritten_when_told_so(self):
+        self.assertIn("BUG: KASAN: slab-out-of-bounds in store_byte", self.start("trace", BUGS, "0").stderr)
+
+    def test_auto_rewrites_an_untraced_program_silently(self):
+        done = self.run_it(BUGS, "-1", rewrite="auto", LD_PRELOAD=LIBRARY)
+        self.assertEqual((done.stdout, done.stderr, done.returncode), ("end\n", "", 0))
+        done = self.run_it(BUGS, "0", rewrite="auto", LD_PRELOAD=LIBRARY)
+        self.assertIn("BUG: KASAN: slab-out-of-bounds in store_byte", done.stderr)
+
+    def refuses_code(self, how):
+        done = self.start(how, BUGS, "-1")
+        self.assertEqual((done.stdout, done.returncode), ("end\n", 0))
+        self.assertRegex(done.stderr, r"\Apenumbra: [^\n]*does not let code be changed[^\n]*\n\Z")
+        self.assertIn("BUG: KASAN: double-free", self.start(how, SEALED, "twice").stderr, "the heap's own checks are left")
+
+    def test_where_code_may_not_be_made_writable_the_heap_is_checked(self):
+        self.refuses_code("mdwe")
+
+    def test_where_a_filter_forbids_it_the_heap_is_checked(self):
+        self.refuses_code("filter")
+
+    def test_checks_go_on_in_a_sealed_process(self):
+        done = self.run_it(SEALED, LD_PRELOAD=LIBRARY)
+        self.assertEqual((done.stdout, done.stderr, done.returncode), ("end\n", "", 0))
+
+    def test_a_sealed_process_reports(self):
+        done = self.run_it(SEALED, "bug", LD_PRELOAD=LIBRARY)
+        self.assertEqual(done.stdout, "end\n", done.stderr)
+        self.assertIn("BUG: KASAN: slab-out-of-bounds in store_behind", done.stderr)
+        self.assertIn("Write of size 1", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

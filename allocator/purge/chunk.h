@@ -30,6 +30,7 @@ struct Chunk {
 
   Stage stage = Stage::kEmpty;
   std::uint32_t count = 0;
+  std::uint32_t closing = 0;  // of these, what goes back to a free tree
   std::uint32_t settled = 0;  // areas [0, settled) are back in a pool, a tree or a list
   Handle areas[kMaxAreas]{};
   Gather gather;

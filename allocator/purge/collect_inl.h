@@ -31,23 +31,57 @@ void RegionAllocator<Shadow>::enter_phase_locked(Node& node) {
   }
 }
 
-// Room in a chunk: for areas, and for pages of memory, of which the first area may have any number (ruling 10).
+// Room in a chunk: for areas, and for pages of memory, of which the first area may have any number (ruling 10). An
+// area that is closed takes the place of two: markers, counts and trees cost as much again as dropping its memory.
 template <class Shadow>
 bool RegionAllocator<Shadow>::has_room(const Chunk& chunk, std::uint32_t pages, Handle next) const {
-  if (chunk.count == 0 || next == kNoHandle) return true;
-  if (chunk.count == chunk_areas_) return false;
+  if (chunk.count == 0) return true;
+  if (chunk.count + chunk.closing >= chunk_areas_) return false;
   const Record& r = records_[next];
   return (r.flags & Record::kHasMemory) == 0 || pages + r.pages <= chunk_pages_;
+}
+
+// The freed area that begins where this one's guard ends, if it waits in the same list. Areas that were used side by
+// side are often given up together; torn down together they are one range for the kernel and share their shadow.
+template <class Shadow>
+Handle RegionAllocator<Shadow>::lazy_neighbour_of(Handle h) const {
+  const Record& r = records_[h];
+  const std::uint32_t page = r.page + r.area.span_pages;
+  // In a zone everything belongs to one node, whose lock is held.
+  if (page / kZonePages != r.page / kZonePages || r.node == node_count_) return kNoHandle;
+  const Handle next = index_.at(page);
+  if (next == kNoHandle || next == AreaIndex::kGone) return kNoHandle;
+  const Record& n = records_[next];
+  return n.state.load(std::memory_order_acquire) == RecordState::kFreed && n.area.is_lazy ? next : kNoHandle;
+}
+
+// From its list into the chunk; how many pages of memory that may mean.
+template <class Shadow>
+std::uint32_t RegionAllocator<Shadow>::take_in_hand(Node& node, Handle h, Chunk& chunk, std::uint64_t& pooled) {
+  Record& r = records_[h];
+  if (cursor_.phase == Phase::kDecay) {
+    node.take_pooled(records_, h);
+  } else {
+    node.take_lazy(records_, h);
+    waiting_.fetch_sub(r.area.span_pages, std::memory_order_relaxed);
+  }
+  r.state.store(RecordState::kPurging, std::memory_order_relaxed);
+  // Pools may hold what one pass brings beside as much that is left from earlier ones.
+  const bool pools = cursor_.phase == Phase::kLazy && !cursor_.full && cursor_.node < node_count_ &&
+                     pooled + r.pages <= 2 * threshold_pages_;
+  if (pools) pooled += r.pages;
+  r.flags = static_cast<std::uint8_t>(pools ? r.flags & ~Record::kMustClose : r.flags | Record::kMustClose);
+  chunk.closing += !pools;
+  chunk.areas[chunk.count++] = h;
+  return (r.flags & Record::kHasMemory) != 0 ? r.pages : 0;
 }
 
 // Moves the cursor until the chunk is full or the pass is through.
 template <class Shadow>
 void RegionAllocator<Shadow>::collect_locked(Chunk& chunk) {
   PENUMBRA_CHECK(chunk.stage == Stage::kEmpty && purge_mutex_.is_locked());  // P1, P5
-  chunk.count = chunk.settled = 0;
+  chunk.count = chunk.closing = chunk.settled = 0;
   std::uint32_t pages = 0;
-  // Pools may hold what one pass brings beside as much that is left from earlier ones.
-  const std::uint64_t pool_limit = 2 * threshold_pages_;
   std::uint64_t pooled = 0;
   for (unsigned n = 0; n < node_count_; ++n) pooled += nodes_[n].pooled_pages.value();
   while (cursor_.node <= node_count_) {
@@ -66,23 +100,19 @@ void RegionAllocator<Shadow>::collect_locked(Chunk& chunk) {
     bool is_full = false;
     node.lock.lock();
     if (!cursor_.entered) enter_phase_locked(node);
-    for (; cursor_.quota > 0; --cursor_.quota) {
-      const Handle next = decay ? node.pools[cursor_.size].oldest : node.lazy.head;
-      is_full = !has_room(chunk, pages, next);
-      if (is_full) break;
-      const Handle h = decay ? node.pop_oldest_pooled(records_, cursor_.size) : node.pop_lazy(records_);
-      if (h == kNoHandle) {  // allocations were faster
+    while (cursor_.quota > 0) {
+      Handle h = decay ? node.pools[cursor_.size].oldest : node.lazy.oldest;
+      if (h == kNoHandle) {  // allocations were faster, or others were taken along
         cursor_.quota = 0;
         break;
       }
-      Record& r = records_[h];
-      r.state.store(RecordState::kPurging, std::memory_order_relaxed);
-      if (!decay) waiting_.fetch_sub(r.area.span_pages, std::memory_order_relaxed);
-      const bool pools = !decay && !cursor_.full && cursor_.node < node_count_ && pooled + r.pages <= pool_limit;
-      if (pools) pooled += r.pages;
-      r.flags = static_cast<std::uint8_t>(pools ? r.flags & ~Record::kMustClose : r.flags | Record::kMustClose);
-      if ((r.flags & Record::kHasMemory) != 0) pages += r.pages;
-      chunk.areas[chunk.count++] = h;
+      is_full = !has_room(chunk, pages, h);
+      if (is_full) break;
+      --cursor_.quota;
+      do {
+        pages += take_in_hand(node, h, chunk, pooled);
+        h = decay ? kNoHandle : lazy_neighbour_of(h);
+      } while (h != kNoHandle && has_room(chunk, pages, h));
     }
     node.lock.unlock();
     if (is_full) break;

@@ -29,6 +29,9 @@
 
 namespace penumbra::region {
 
+// Frees of signal handlers that one call finishes: poisoned and queued, about 10 us.
+inline constexpr std::uint32_t kDrainedAtOnce = 64;
+
 // Freed pages are reported after the lock they were queued under is released, so that a purge may count them down
 // first: for a moment the sum can be below nothing.
 template <class Shadow>
@@ -39,14 +42,16 @@ bool RegionAllocator<Shadow>::is_threshold_reached() const {
 
 template <class Shadow>
 void RegionAllocator<Shadow>::poll_slow() {
-  drain_signal_frees();
+  tell_late_faults();
   purge_step();
 }
 
 template <class Shadow>
 bool RegionAllocator<Shadow>::purge_step() {
   if (!purge_mutex_.try_lock()) return false;
-  const bool worked = step_locked(Urgency::kDeferred);
+  const bool left = drain_signal_frees_locked(is_unchunked_ ? ~0u : kDrainedAtOnce);
+  const bool worked = step_locked(Urgency::kDeferred) || left;
+  if (left) wanted_.store(true, std::memory_order_seq_cst);
   const std::uint64_t seen = cursor_.seq;
   const bool active = cursor_.active;
   purge_mutex_.unlock();
@@ -127,11 +132,13 @@ void RegionAllocator<Shadow>::end_pass_locked() {
 // with this `shortage`. Between two steps the mutex is free for others.
 template <class Shadow>
 bool RegionAllocator<Shadow>::relieve(Shortage& shortage) {
-  drain_signal_frees();
+  tell_late_faults();
   purge_mutex_.lock();
-  if (shortage.until == 0) shortage.until = full_begun_ + 1;
-  const bool more = full_ended_ < shortage.until;
+  const bool left = drain_signal_frees_locked(kDrainedAtOnce);
+  if (shortage.until == 0 && !left) shortage.until = full_begun_ + 1;
+  const bool more = shortage.until == 0 || full_ended_ < shortage.until;
   if (more) step_locked(Urgency::kShortage);
+  if (left) wanted_.store(true, std::memory_order_seq_cst);
   const std::uint64_t seen = cursor_.seq;
   const bool active = cursor_.active;
   purge_mutex_.unlock();

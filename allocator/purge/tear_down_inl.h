@@ -59,7 +59,7 @@ void RegionAllocator<Shadow>::count_resident_locked(const Chunk& chunk) {
       resident = 0;
       for (std::uint32_t p = 0; p < r.pages; ++p) resident += in_core[p] & 1;
     }
-    r.area.resident = resident & 0x7fff;
+    r.area.resident = resident & 0x3fff;
     r.area.is_counted = true;
   }
 }
@@ -109,7 +109,7 @@ void RegionAllocator<Shadow>::clear_locked(Chunk& chunk) {
       Record& r = records_[chunk.areas[i]];
       const bool gone = outcome.dropped && (r.flags & Record::kDropping) != 0;
       // Kept against our will: as if all of it were in memory.
-      if ((r.flags & Record::kDropping) != 0 && !gone) r.area.resident = r.pages & 0x7fff;
+      if ((r.flags & Record::kDropping) != 0 && !gone) r.area.resident = r.pages & 0x3fff;
       r.flags = static_cast<std::uint8_t>(r.flags & ~(Record::kDropping | (gone ? Record::kHasMemory : 0)));
       if (outcome.guarded && (r.flags & Record::kMustClose) != 0 && (r.flags & Record::kWhole) == 0 &&
           r.node != node_count_ && guards_.kind() == GuardKind::kMarker) {

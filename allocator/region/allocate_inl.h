@@ -100,7 +100,7 @@ Handle RegionAllocator<Shadow>::allocate_small(const Request& request, std::uint
   }
   if (request.zero && (r.flags & Record::kHasMemory) != 0 && !make_zero(r, request.bytes)) [[unlikely]] {
     r.area.requested = request.bytes;
-    r.state.store(RecordState::kFreed, std::memory_order_relaxed);
+    r.state.store(RecordState::kFreed, std::memory_order_release);
     retire(r, h);
     return kNoHandle;
   }
@@ -174,7 +174,7 @@ Handle RegionAllocator<Shadow>::allocate_fresh(const Request& request, std::uint
   if (!opened) [[unlikely]] {
     // Part of it may be open. It ends as any freed area does: poisoned, then closed by a purge.
     r.area.requested = request.bytes;
-    r.state.store(RecordState::kFreed, std::memory_order_relaxed);
+    r.state.store(RecordState::kFreed, std::memory_order_release);
     retire(r, h);
     return kNoHandle;
   }

@@ -162,15 +162,22 @@ void RegionAllocator<Shadow>::free_from_signal(AppAddr begin, StackId stack, con
   lost_late_faults_.fetch_add(1, std::memory_order_relaxed);
 }
 
+// Queues what signal handlers freed, at most `most` of it. True if some is left. Under the purge mutex.
 template <class Shadow>
-void RegionAllocator<Shadow>::drain_signal_frees() {
-  Handle h = signal_frees_.load(std::memory_order_relaxed);
-  if (h != kNoHandle) h = signal_frees_.exchange(kNoHandle, std::memory_order_acquire);
-  while (h != kNoHandle) {
-    const Handle next = records_[h].next;
+bool RegionAllocator<Shadow>::drain_signal_frees_locked(std::uint32_t most) {
+  for (;; --most) {
+    if (drained_ == kNoHandle && signal_frees_.load(std::memory_order_relaxed) != kNoHandle) {
+      drained_ = signal_frees_.exchange(kNoHandle, std::memory_order_acquire);
+    }
+    if (drained_ == kNoHandle || most == 0) return drained_ != kNoHandle;
+    const Handle h = drained_;
+    drained_ = records_[h].next;
     retire(records_[h], h);
-    h = next;
   }
+}
+
+template <class Shadow>
+void RegionAllocator<Shadow>::tell_late_faults() {
   if (!has_late_faults_.load(std::memory_order_relaxed)) return;
   has_late_faults_.store(false, std::memory_order_relaxed);
   const LateFaultHook hook = late_fault_hook_.load(std::memory_order_acquire);

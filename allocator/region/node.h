@@ -31,14 +31,11 @@ class LockedCount {
   std::atomic<std::uint64_t> value_{0};
 };
 
-// Purged areas of one size. Requests take the newest, whose shadow and records are warm; passes thin it from the
-// oldest. What is reused has been through the lazy list either way.
-struct Pool {
+// Areas in the order they came, from either end or from the middle. No lock of its own.
+struct AreaQueue {
   Handle newest = kNoHandle;
   Handle oldest = kNoHandle;
   std::uint32_t count = 0;
-  // Fewest areas since the last purge pass: so many were not needed, and only of those a pass takes some.
-  std::uint32_t fewest = 0;
 
   void push(const RecordTable& records, Handle h) {
     records[h].next = newest;
@@ -52,7 +49,19 @@ struct Pool {
     const Record& r = records[h];
     (r.area.previous != kNoHandle ? records[r.area.previous].next : newest) = r.next;
     (r.next != kNoHandle ? records[r.next].area.previous : oldest) = r.area.previous;
-    if (--count < fewest) fewest = count;
+    --count;
+  }
+};
+
+// Purged areas of one size. Requests take the newest, whose shadow and records are warm; passes thin it from the
+// oldest. What is reused has been through the lazy list either way.
+struct Pool : AreaQueue {
+  // Fewest areas since the last purge pass: so many were not needed, and only of those a pass takes some.
+  std::uint32_t fewest = 0;
+
+  void remove(const RecordTable& records, Handle h) {
+    AreaQueue::remove(records, h);
+    if (count < fewest) fewest = count;
   }
 };
 
@@ -62,7 +71,7 @@ struct alignas(128) Node {
   LockedCount zones;
   LockedCount live_areas;
   LockedCount live_bytes;
-  RecordList lazy;
+  AreaQueue lazy;
   LockedCount lazy_areas;
   LockedCount lazy_bytes;
   LockedCount pooled_pages;
@@ -88,12 +97,6 @@ struct alignas(128) Node {
     return kNoHandle;
   }
 
-  Handle pop_oldest_pooled(const RecordTable& records, std::uint32_t pages) {
-    const Handle h = pools[pages].oldest;
-    if (h != kNoHandle) take_pooled(records, h);
-    return h;
-  }
-
   void push_pooled(const RecordTable& records, Handle h) {
     const Record& r = records[h];
     pooled_pages.add(r.pages);
@@ -107,19 +110,20 @@ struct alignas(128) Node {
   // An area is freed, or comes back because nothing could close it.
   void push_lazy(const RecordTable& records, Handle h) {
     lazy.push(records, h);
+    records[h].area.is_lazy = true;
     lazy_areas.add(1);
     lazy_bytes.add(records[h].area.requested);
   }
 
-  Handle pop_lazy(const RecordTable& records) {
-    const Handle h = lazy.pop(records);
-    if (h == kNoHandle) return h;
+  // One that is in the lazy list.
+  void take_lazy(const RecordTable& records, Handle h) {
+    lazy.remove(records, h);
+    records[h].area.is_lazy = false;
     lazy_areas.sub(1);
     lazy_bytes.sub(records[h].area.requested);
-    return h;
   }
 
- private:
+  // One that is in the pool of its size.
   void take_pooled(const RecordTable& records, Handle h) {
     const Record& r = records[h];
     pools[r.pages].remove(records, h);

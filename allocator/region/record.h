@@ -47,14 +47,15 @@ struct Record {
   union {
     struct {
       std::uint64_t requested : 48;
-      std::uint64_t resident : 15;   // pages in memory when they were last counted, by a purge
+      std::uint64_t resident : 14;   // pages in memory when they were last counted, by a purge
       std::uint64_t is_counted : 1;  // since the area was carved
+      std::uint64_t is_lazy : 1;     // in its node's lazy list
       StackId allocated;
       StackId freed;
       std::uint32_t allocated_by;
       std::uint32_t freed_by;
       std::uint32_t span_pages;  // area, guard and padding: what goes back to the free tree
-      Handle previous;           // in a pool
+      Handle previous;           // in a pool or lazy list
     } area;
     struct {
       Handle left, right, parent;

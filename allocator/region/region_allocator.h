@@ -51,13 +51,13 @@ struct Config {
   std::size_t span_bytes = std::size_t{1} << 40;  // whole zones; halved until the kernel gives it, down to 64 MiB
   unsigned nodes = 0;                             // 0: one for each possible CPU, at most kMaxNodes
   GuardKind guard = GuardKind::kAuto;
-  std::uint64_t retain = 0;                           // bytes of memory that purged areas may keep
-  std::uint64_t shadow_retain = ~std::uint64_t{0};    // bytes of dying shadow; default an eighth of the threshold
-  std::uint64_t purge_threshold = 0;                  // freed bytes that start a purge; 0: fls(cpus) x 32 MiB
-  unsigned purge_chunk = 64;                          // areas torn down in a step; 0: a whole pass in one
-  unsigned purge_pages = 512;                         // pages of memory that end a chunk early; 0: any number
-  std::uint64_t memory_limit = 0;                     // bytes this process may use; 0: as its control groups say
-  unsigned settle_areas = 0;                          // areas given back in one step; 0: the whole chunk
+  std::uint64_t retain = 0;                         // bytes of memory that purged areas may keep
+  std::uint64_t shadow_retain = ~std::uint64_t{0};  // bytes of dying shadow; default an eighth of the threshold
+  std::uint64_t purge_threshold = 0;                // freed bytes that start a purge; 0: fls(cpus) x 32 MiB
+  unsigned purge_chunk = 64;       // areas of a step, half as many where they are closed; 0: a pass at once
+  unsigned purge_pages = 512;      // pages of memory that end a chunk early; 0: any number
+  std::uint64_t memory_limit = 0;  // bytes this process may use; 0: as its control groups say
+  unsigned settle_areas = 0;       // areas given back in one step; 0: the whole chunk
   void (*step_hook)(std::uint64_t cpu_ns) = nullptr;  // told of each purge step, under the purge mutex
   ShadowAddr shadow{};  // where the span's shadow lies; null: the direct map (tests bring memory of their own)
 
@@ -207,7 +207,8 @@ class RegionAllocator {
   FreeVerdict verdict_for(AppAddr begin, Handle h) const;
   void retire(Record& r, Handle h);
   void report_waiting(std::uint32_t pages);
-  void drain_signal_frees();
+  bool drain_signal_frees_locked(std::uint32_t most);
+  void tell_late_faults();
 
   // ../purge/purge_inl.h
   bool is_due() const { return wanted_.load(std::memory_order_relaxed); }
@@ -223,6 +224,8 @@ class RegionAllocator {
   // ../purge/collect_inl.h
   void enter_phase_locked(Node& node);
   bool has_room(const Chunk& chunk, std::uint32_t pages, Handle next) const;
+  Handle lazy_neighbour_of(Handle h) const;
+  std::uint32_t take_in_hand(Node& node, Handle h, Chunk& chunk, std::uint64_t& pooled);
   void collect_locked(Chunk& chunk);
   bool return_zone_locked(unsigned number);
 
@@ -292,6 +295,7 @@ class RegionAllocator {
   alignas(64) Mutex purge_mutex_;
   Cursor cursor_;
   Chunk chunk_;
+  Handle drained_ = kNoHandle;    // freed in signal handlers, taken over, not yet queued
   std::uint64_t full_begun_ = 0;  // full passes: the number of the last that began, and of the last that ended
   std::uint64_t full_ended_ = 0;
   // Statistics, written under the purge mutex, read by anybody.

@@ -193,7 +193,7 @@ void RegionAllocator<Shadow>::validate_counters() const {
     PENUMBRA_CHECK_OP(node.pooled_pages.value(), ==, pooled[n]);
     PENUMBRA_CHECK_OP(node.retained_pages.value(), ==, retained[n]);
     std::uint64_t lazy_bytes = 0;
-    for (Handle h = node.lazy.head; h != kNoHandle; h = records_[h].next) lazy_bytes += records_[h].area.requested;
+    for (Handle h = node.lazy.newest; h != kNoHandle; h = records_[h].next) lazy_bytes += records_[h].area.requested;
     PENUMBRA_CHECK_OP(node.lazy_bytes.value(), ==, lazy_bytes);
   }
 }

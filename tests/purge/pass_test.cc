@@ -225,5 +225,36 @@ TEST(PurgePass, StepTakesNoMorePagesThanItsBound) {
   EXPECT_LE(g_most_pages, 512u);
 }
 
+// Areas are given up in an order in which no two neighbours follow each other; a chunk takes neighbours all the same.
+TEST(PurgePass, NeighboursAreTornDownTogether) {
+  LazyRegions regions(quiet());
+  const std::vector<AppAddr> areas = allocate_many(regions, 128);
+  for (const AppAddr a : areas) a.ptr()[0] = 1;
+  for (std::size_t i = 0; i < 127; ++i) regions.free(areas[(i * 5) % 128]);
+  ASSERT_EQ(regions->stats().purge_chunks, 0u);
+  const std::uint64_t before = regions->stats().flushed_pages;
+  regions.free(areas[(127 * 5) % 128]);
+  ASSERT_EQ(regions->stats().lazy_areas, 64u);
+  // One range: 64 pages and the guard pages between them.
+  EXPECT_EQ(regions->stats().flushed_pages - before, 64u + 63u);
+}
+
+// What signal handlers freed at once is no pause for the next call: it finishes 64 of them.
+TEST(PurgePass, CallFinishesAFewFreesOfSignalHandlersAtATime) {
+  Config config = quiet();
+  config.purge_threshold = 16 * kMiB;
+  LazyRegions regions(config);
+  for (const AppAddr a : allocate_many(regions, 500)) {
+    regions->free_from_signal(a, kNoStack, {}, AreaKind::kVmalloc);
+  }
+  for (std::uint64_t queued = 64; queued < 500; queued += 64) {
+    regions.allocate(kPageSize);
+    ASSERT_EQ(regions->stats().lazy_areas, queued);
+  }
+  regions.allocate(kPageSize);
+  EXPECT_EQ(regions->stats().lazy_areas, 500u);
+  regions->validate();
+}
+
 }  // namespace
 }  // namespace penumbra::region

@@ -30,12 +30,12 @@ TEST(PurgeShortage, AllocationTakesNoMoreStepsThanItNeeds) {
   ASSERT_EQ(areas.size(), 64 * kMiB / kPageSize / 2);
   for (std::size_t i = 0; i < 4000; ++i) regions.free(areas[i]);
   const std::uint64_t steps = regions->stats().purge_chunks;
-  for (int i = 0; i < 64; ++i) {
+  for (int i = 0; i < 32; ++i) {
     ASSERT_FALSE(regions.allocate(kPageSize).is_null());
     // The chunk that the first of them tears down serves the others.
     ASSERT_EQ(regions->stats().purge_chunks, steps + 1);
   }
-  EXPECT_EQ(regions->stats().lazy_areas, 4000u - 64u);
+  EXPECT_EQ(regions->stats().lazy_areas, 4000u - 32u);
   // What needs them all takes them all: 4000 areas side by side.
   EXPECT_FALSE(regions.allocate(6000 * kPageSize).is_null());
   EXPECT_EQ(regions->stats().lazy_areas, 0u);
@@ -53,7 +53,7 @@ TEST(PurgeShortage, RequestThatNothingCanServeEndsAfterOneWholePass) {
   const Stats after = regions->stats();
   EXPECT_EQ(after.lazy_areas, 0u);
   EXPECT_EQ(after.purge_passes, before.purge_passes + 1);
-  EXPECT_LE(after.purge_chunks - before.purge_chunks, areas.size() / 2 / 64 + 3);
+  EXPECT_LE(after.purge_chunks - before.purge_chunks, areas.size() / 2 / 32 + 3);
 }
 
 // A pass that another began before does not count, however far it had come: one more is made.

@@ -163,12 +163,8 @@ void penumbra_special_check(const SavedRegisters* saved) {
   if (check == nullptr) return;
   const ModuleAccess& access = area->file.accesses()[check->first_access];
   const OriginalState state = state_of(*area, *saved);
-  SpecialRange range;
-  if (!special_range(*check, access, state, moved_instruction(*area, saved->return_address), range) ||
-      range.size == 0)
-    return;
-  const std::uintptr_t bad = first_bad_exactly(range.address, range.size);
-  if (bad == kAllFine) return;
+  BadRange range;
+  if (!find_bad_special(*check, access, state, moved_instruction(*area, saved->return_address), range)) return;
   report_access(state, area->text.begin.value + access.text_offset, range.address, range.size, access.is_write != 0,
-                bad);
+                range.bad);
 }

@@ -1,6 +1,7 @@
 #include "instrument/load/special.h"
 
 #include "instrument/load/exact.h"
+#include "instrument/load/saved_state.h"
 #include "instrument/load/slots.h"
 
 namespace penumbra::load {
@@ -11,10 +12,9 @@ enum class Shape : std::uint8_t { kPlain, kString, kMasked, kGathered, kBitStrin
 
 constexpr unsigned kRax = 0;
 constexpr unsigned kRcx = 1;
+constexpr unsigned kRdx = 2;
 constexpr unsigned kRbx = 3;
 constexpr std::uint64_t kDirectionFlag = 0x400;
-// Legacy area and header of an xsave image; what lies behind depends on the features in use.
-constexpr std::size_t kStateBytes = 576;
 
 std::uintptr_t effective_address(const ModuleCheck& check, const ModuleAccess& access, const OriginalState& state) {
   std::uintptr_t address = static_cast<std::uintptr_t>(std::int64_t{access.displacement});
@@ -82,7 +82,7 @@ std::uint64_t elements_consumed(const OriginalState& state, std::size_t size, bo
 }
 
 void string_range(const ModuleAccess& access, const OriginalState& state, const std::uint8_t* code,
-                  std::uintptr_t address, SpecialRange& range) {
+                  std::uintptr_t& begin, std::size_t& bytes) {
   const Prefixes prefixes = read_prefixes(code);
   const std::uint8_t opcode = *prefixes.opcode;
   const bool backwards = (state.flags & kDirectionFlag) != 0;
@@ -90,38 +90,57 @@ void string_range(const ModuleAccess& access, const OriginalState& state, const 
   const bool is_compare = opcode == 0xa6 || opcode == 0xa7;
   const bool is_scan = opcode == 0xae || opcode == 0xaf;
   if (is_compare || is_scan) count = elements_consumed(state, access.size, is_compare, prefixes.repne, backwards);
-  range.size = count * access.size;
-  range.address = backwards && count != 0 ? address - (count - 1) * access.size : address;
+  bytes = count * access.size;
+  if (backwards && count != 0) begin -= (count - 1) * access.size;
 }
 
 void bit_range(const ModuleAccess& access, const OriginalState& state, const std::uint8_t* code,
-               std::uintptr_t address, SpecialRange& range) {
+               std::uintptr_t& begin, std::size_t& bytes) {
   const Prefixes prefixes = read_prefixes(code);
   const std::uint8_t modrm = prefixes.opcode[2];  // behind 0f and the opcode
   const unsigned r = ((modrm >> 3) & 7u) | ((prefixes.rex & 4u) << 1);
   std::int64_t bit = static_cast<std::int64_t>(state.value[r]);
   if (access.size == 4) bit = static_cast<std::int32_t>(bit);
   if (access.size == 2) bit = static_cast<std::int16_t>(bit);
-  range.address = address + static_cast<std::uintptr_t>(bit >> 3);
-  range.size = 1;
+  begin += static_cast<std::uintptr_t>(bit >> 3);
+  bytes = 1;
+}
+
+// A restore reads the header to know the rest; where that is bad already, it is all there is to report.
+std::size_t state_bytes(const OriginalState& state, const std::uint8_t* code, std::uintptr_t begin) {
+  if (first_bad_exactly(begin, kStateHeaderEnd) != kAllFine) return kStateHeaderEnd;
+  const std::uint64_t wanted = (state.value[kRdx] << 32) | (state.value[kRax] & 0xffffffff);
+  StateHeader header;
+  if (!load_element(begin + 512, 8, header.present) || !load_element(begin + 520, 8, header.format))
+    return kStateHeaderEnd;
+  return saved_state_bytes(read_prefixes(code).opcode + 1, wanted, header);
 }
 
 }  // namespace
 
-bool special_range(const ModuleCheck& check, const ModuleAccess& access, const OriginalState& state,
-                   const std::uint8_t* code, SpecialRange& range) {
+bool find_bad_special(const ModuleCheck& check, const ModuleAccess& access, const OriginalState& state,
+                      const std::uint8_t* code, BadRange& range) {
   const std::uintptr_t address = effective_address(check, access, state);
-  range = {address, access.size};
-  switch (static_cast<Shape>(access.shape)) {
-    case Shape::kPlain: return true;
-    case Shape::kString: string_range(access, state, code, address, range); return true;
-    case Shape::kBitString: bit_range(access, state, code, address, range); return true;
-    case Shape::kTable: range = {state.value[kRbx] + (state.value[kRax] & 0xff), 1}; return true;
-    case Shape::kState: range.size = kStateBytes; return true;
+  const Shape shape = static_cast<Shape>(access.shape);
+  std::uintptr_t begin = address;
+  std::size_t bytes = access.size;
+  switch (shape) {
+    case Shape::kPlain: break;
+    case Shape::kString: string_range(access, state, code, begin, bytes); break;
+    case Shape::kBitString: bit_range(access, state, code, begin, bytes); break;
+    case Shape::kTable:
+      begin = state.value[kRbx] + (state.value[kRax] & 0xff);
+      bytes = 1;
+      break;
+    case Shape::kState: bytes = state_bytes(state, code, begin); break;
     case Shape::kMasked:
-    case Shape::kGathered: return false;
+    case Shape::kGathered:
+      return find_bad_element(ElementChoice::unpack(static_cast<std::uint32_t>(check.low)), address, bytes,
+                              check.scale, shape == Shape::kGathered, code, range);
   }
-  return false;
+  if (bytes == 0) return false;
+  range = {begin, bytes, first_bad_exactly(begin, bytes)};
+  return range.bad != kAllFine;
 }
 
 }  // namespace penumbra::load

@@ -1,4 +1,5 @@
-// Which bytes an access of an unusual shape touches: string instructions with rep, bit strings, tables, saved state.
+// Which bytes an access of an unusual shape touches: string instructions with rep, bit strings, tables,
+// saved state, masks and gathers.
 //
 // zone: signal-safe
 #pragma once
@@ -6,19 +7,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "instrument/load/elements.h"
 #include "instrument/load/original_state.h"
 #include "runtime/base/module_format.h"
 
 namespace penumbra::load {
 
-struct SpecialRange {
-  std::uintptr_t address = 0;
-  std::size_t size = 0;  // 0: nothing is touched
-};
-
-// False where this cannot be told (masks and gathers that do not lie wholly in accessible memory): unchecked. `code` is
-// the instruction, in its moved copy: over the original bytes a patch may have been written.
-bool special_range(const ModuleCheck& check, const ModuleAccess& access, const OriginalState& state,
-                   const std::uint8_t* code, SpecialRange& range);
+// False when all that the access touches may be touched. `code` is the instruction, in its moved copy: over the original
+// bytes a patch may have been written.
+bool find_bad_special(const ModuleCheck& check, const ModuleAccess& access, const OriginalState& state,
+                      const std::uint8_t* code, BadRange& range);
 
 }  // namespace penumbra::load

@@ -4,9 +4,11 @@
 #include <Zydis/Zydis.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 
 namespace penumbra::rewrite {
 namespace {
@@ -19,6 +21,7 @@ constexpr ZydisMnemonic kZydisAlone[] = {
     ZYDIS_MNEMONIC_NOP,       ZYDIS_MNEMONIC_MOV,           ZYDIS_MNEMONIC_INCSSPD,          ZYDIS_MNEMONIC_INCSSPQ,
     ZYDIS_MNEMONIC_RDSSPD,    ZYDIS_MNEMONIC_RDSSPQ,        ZYDIS_MNEMONIC_RDPKRU,           ZYDIS_MNEMONIC_WRPKRU,
     ZYDIS_MNEMONIC_GF2P8MULB, ZYDIS_MNEMONIC_GF2P8AFFINEQB, ZYDIS_MNEMONIC_GF2P8AFFINEINVQB, ZYDIS_MNEMONIC_CLWB,
+    ZYDIS_MNEMONIC_MOVDIRI,   ZYDIS_MNEMONIC_MOVDIR64B,
 };
 
 struct RegisterUse {
@@ -122,6 +125,28 @@ RegisterUse zydis_use(const ZydisView& z) {
   return use;
 }
 
+// The mask register of an EVEX instruction that has one, 0 for none.
+std::uint8_t evex_mask(const ZydisDecodedInstruction& z) {
+  if (z.encoding != ZYDIS_INSTRUCTION_ENCODING_EVEX || z.avx.mask.reg == ZYDIS_REGISTER_NONE) return 0;
+  return static_cast<std::uint8_t>(ZydisRegisterGetId(z.avx.mask.reg));
+}
+
+// R11: loads of the exception classes without fault suppression read all of their operand whatever the mask says.
+bool chooses_elements(const ZydisDecodedInstruction& z, const ZydisDecodedOperand& op) {
+  if ((op.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0) return true;
+  switch (z.meta.exception_class) {
+    case ZYDIS_EXCEPTION_CLASS_E1NF:
+    case ZYDIS_EXCEPTION_CLASS_E2NF:
+    case ZYDIS_EXCEPTION_CLASS_E3NF:
+    case ZYDIS_EXCEPTION_CLASS_E4NF:
+    case ZYDIS_EXCEPTION_CLASS_E5NF:
+    case ZYDIS_EXCEPTION_CLASS_E6NF:
+    case ZYDIS_EXCEPTION_CLASS_E9NF:
+    case ZYDIS_EXCEPTION_CLASS_E10NF: return false;
+    default: return true;
+  }
+}
+
 AccessShape shape_of(const ZydisView& z, const ZydisDecodedOperand& op) {
   const ZydisDecodedInstruction& instruction = z.instruction;
   if (op.mem.type == ZYDIS_MEMOP_TYPE_VSIB) return AccessShape::kGathered;
@@ -147,11 +172,91 @@ AccessShape shape_of(const ZydisView& z, const ZydisDecodedOperand& op) {
     case ZYDIS_CATEGORY_XSAVEOPT: return AccessShape::kState;
     default: break;
   }
-  const bool masked = instruction.avx.mask.mode == ZYDIS_MASK_MODE_MERGING ||
-                      instruction.avx.mask.mode == ZYDIS_MASK_MODE_ZEROING ||
-                      instruction.avx.mask.mode == ZYDIS_MASK_MODE_CONTROL ||
-                      instruction.avx.mask.mode == ZYDIS_MASK_MODE_CONTROL_ZEROING;
-  return masked ? AccessShape::kMasked : AccessShape::kPlain;
+  return evex_mask(instruction) != 0 && chooses_elements(instruction, op) ? AccessShape::kMasked
+                                                                          : AccessShape::kPlain;
+}
+
+std::uint8_t number_of(ZydisRegister r) {
+  return static_cast<std::uint8_t>(ZydisRegisterGetId(r));
+}
+
+// Is the register a vector, so that its elements are those of the result?
+bool is_vector(const ZydisDecodedOperand& op) {
+  return op.type == ZYDIS_OPERAND_TYPE_REGISTER && register_of(op.reg.value) == kVector;
+}
+
+// The mask of vmaskmov and vpmaskmov is the second operand, that of maskmovdqu and its like the second explicit one.
+const ZydisDecodedOperand& second_explicit(const ZydisView& z) {
+  unsigned seen = 0;
+  for (const ZydisDecodedOperand& op : z.all()) {
+    if (op.visibility == ZYDIS_OPERAND_VISIBILITY_EXPLICIT && ++seen == 2) return op;
+  }
+  return z.operands[1];
+}
+
+ElementChoice gathered_elements(const ZydisView& z, const ZydisDecodedOperand& op) {
+  ElementChoice choice;
+  choice.element_bytes = static_cast<std::uint8_t>(op.element_size / 8);
+  choice.index_register = number_of(op.mem.index);
+  // v[p]gatherdX, v[p]scatterqX: the letter behind the verb says how wide an index is.
+  const std::string_view name = ZydisMnemonicGetString(z.instruction.mnemonic);
+  const std::size_t verb = name.find("gather") != name.npos ? name.find("gather") + 6 : name.find("scatter") + 7;
+  choice.has_wide_index = verb < name.size() && name[verb] == 'q';
+  const unsigned index_bits = ZydisRegisterGetWidth(ZYDIS_MACHINE_MODE_LONG_64, op.mem.index);
+  const bool is_store = (op.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0;
+  const ZydisDecodedOperand& data = z.operands[is_store ? z.instruction.operand_count_visible - 1 : 0];
+  choice.count = static_cast<std::uint8_t>(
+      std::min<unsigned>(index_bits / (choice.has_wide_index ? 64 : 32), data.size / op.element_size));
+  if (z.instruction.encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX) {
+    choice.decider = ElementChoice::kMaskRegister;
+    choice.decider_register = evex_mask(z.instruction);
+  } else {
+    choice.decider = ElementChoice::kVectorSigns;
+    choice.decider_register = number_of(z.operands[2].reg.value);
+  }
+  return choice;
+}
+
+// False when the elements cannot be told.
+bool masked_elements(const ZydisView& z, const ZydisDecodedOperand& op, ElementChoice& choice) {
+  const unsigned bytes = op.size / 8;
+  switch (z.instruction.mnemonic) {
+    case ZYDIS_MNEMONIC_MASKMOVQ:
+    case ZYDIS_MNEMONIC_MASKMOVDQU:
+    case ZYDIS_MNEMONIC_VMASKMOVDQU: choice.element_bytes = 1; break;
+    case ZYDIS_MNEMONIC_VMASKMOVPS:
+    case ZYDIS_MNEMONIC_VPMASKMOVD: choice.element_bytes = 4; break;
+    case ZYDIS_MNEMONIC_VMASKMOVPD:
+    case ZYDIS_MNEMONIC_VPMASKMOVQ: choice.element_bytes = 8; break;
+    default: {
+      choice.decider = ElementChoice::kMaskRegister;
+      choice.decider_register = evex_mask(z.instruction);
+      const bool is_store = (op.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0;
+      const ZydisDecodedOperand& other = z.operands[is_store ? z.instruction.operand_count_visible - 1 : 0];
+      const unsigned others = is_vector(other) ? std::max<unsigned>(other.element_count, 1) : op.element_count;
+      const std::string_view name = ZydisMnemonicGetString(z.instruction.mnemonic);
+      unsigned count = std::min<unsigned>(op.element_count, others);
+      if (z.instruction.avx.broadcast.mode != ZYDIS_BROADCAST_MODE_INVALID) {
+        choice.place = ElementChoice::kTogether;
+        count = others;
+        choice.element_bytes = 1;
+      } else {
+        if (name.find("compress") != name.npos || name.find("expand") != name.npos) {
+          choice.place = ElementChoice::kPacked;
+        }
+        if (count == 0 || bytes % count != 0) return false;
+        choice.element_bytes = static_cast<std::uint8_t>(bytes / count);
+      }
+      choice.count = static_cast<std::uint8_t>(count);
+      return count >= 1 && count <= 64 && std::has_single_bit(choice.element_bytes) && choice.element_bytes <= 8;
+    }
+  }
+  const ZydisDecodedOperand& mask = second_explicit(z);
+  const bool is_mmx = z.instruction.mnemonic == ZYDIS_MNEMONIC_MASKMOVQ;
+  choice.decider = is_mmx ? ElementChoice::kMmxSigns : ElementChoice::kVectorSigns;
+  choice.decider_register = number_of(mask.reg.value);
+  choice.count = static_cast<std::uint8_t>(bytes / choice.element_bytes);
+  return true;
 }
 
 // Names an address without touching it, or touches it in no way that a check would mind.
@@ -166,8 +271,11 @@ bool is_no_access(const ZydisDecodedInstruction& z) {
     case ZYDIS_MNEMONIC_CLFLUSHOPT:
     case ZYDIS_MNEMONIC_CLWB:
     case ZYDIS_MNEMONIC_CLDEMOTE: return true;
-    default: return z.mnemonic >= ZYDIS_MNEMONIC_PREFETCH && z.mnemonic <= ZYDIS_MNEMONIC_PREFETCHWT1;
+    default: break;
   }
+  if (z.mnemonic >= ZYDIS_MNEMONIC_PREFETCH && z.mnemonic <= ZYDIS_MNEMONIC_PREFETCHWT1) return true;
+  const std::string_view name = ZydisMnemonicGetString(z.mnemonic);
+  return name.find("gatherpf") != name.npos || name.find("scatterpf") != name.npos;
 }
 
 bool is_implicit_stack(const ZydisDecodedOperand& op) {
@@ -189,7 +297,9 @@ bool take_memory_operands(const ZydisView& z, Form& form) {
     m.segment = op.mem.segment == ZYDIS_REGISTER_FS ? 4 : op.mem.segment == ZYDIS_REGISTER_GS ? 5 : 0;
     m.shape = shape_of(z, op);
     m.size = static_cast<std::uint16_t>(op.size / 8);
-    const bool broadcasts = z.instruction.avx.broadcast.mode != ZYDIS_BROADCAST_MODE_INVALID && op.element_size != 0;
+    // vbroadcastf128 and its like name all that they read; {1toN} reads one element.
+    const bool broadcasts = z.instruction.avx.broadcast.mode != ZYDIS_BROADCAST_MODE_INVALID &&
+                            !z.instruction.avx.broadcast.is_static && op.element_size != 0;
     if (m.shape == AccessShape::kGathered || broadcasts) {
       m.size = static_cast<std::uint16_t>(std::min<unsigned>(m.size, op.element_size / 8));
     }
@@ -197,6 +307,8 @@ bool take_memory_operands(const ZydisView& z, Form& form) {
     m.is_write = (op.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0;
     m.has_displacement = op.mem.disp.has_displacement != 0;
     if (m.size == 0 && m.shape != AccessShape::kState) return false;
+    if (m.shape == AccessShape::kGathered) m.choice = gathered_elements(z, op);
+    if (m.shape == AccessShape::kMasked && !masked_elements(z, op, m.choice)) return false;
   }
   return true;
 }

@@ -17,6 +17,8 @@
 //  R8  Operands of string instructions are implicit for Zydis and explicit for Capstone; both must name rsi and rdi.
 //  R9  The address of mov moffs is 64 bits: Zydis shows it as signed 64, Capstone truncates. It has no registers.
 //  R10 Index of an EVEX gather or scatter: Zydis. (Capstone names a general register in vpscatterdd.)
+//  R11 Elements that a mask leaves out are not touched, but for loads of the exception classes without fault suppression
+//      (E4NF and its like: permutations, unpacking), which read their whole operand.
 //
 // One Decoder serves one thread.
 //

@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/base/module_format.h"
+
 namespace penumbra::rewrite {
 
 // Registers and flags as one set: bits 0..15 the general registers by encoding (rax rcx rdx rbx rsp rbp rsi rdi
@@ -73,8 +75,8 @@ enum class Flow : std::uint8_t {
 enum class AccessShape : std::uint8_t {
   kPlain,
   kString,     // rsi/rdi; with a rep prefix rcx elements from there on, in the direction flag's direction
-  kMasked,     // only the elements whose mask bit is set
-  kGathered,   // one address per element
+  kMasked,     // only the elements that a mask chooses
+  kGathered,   // one address per element, of those that a mask chooses
   kBitString,  // bt/bts/btr/btc with a register: base + (register >> 3)
   kTable,      // xlat: rbx + al
   kState,      // xsave and relatives: a size that the processor's state decides
@@ -91,6 +93,7 @@ struct MemoryOperand {
   bool is_read = false;
   bool is_write = false;
   bool has_displacement = false;  // the instruction's displacement belongs to this operand
+  ElementChoice choice;           // of a masked or gathered operand
 };
 
 // Why a form is not believed; code with such a form stays unrewritten and is counted.

@@ -350,8 +350,8 @@ void Relocator::emit_special(const Check& check, const FunctionPlan& plan) {
   links_.push_back({writer_.put_call_through(), 0, kSpecialSlot, Link::kSlot});
   Check record = check;
   record.scratch = kRsp;
-  // The routine sees rsp as it is here; low carries how far that is below the original.
-  record.low = state.stack_bytes;
+  const ElementChoice& choice = program_.form(check.at).operands[check.operand].choice;
+  record.low = static_cast<std::int32_t>(choice.pack());
   add_check_record(record, add_accesses(check, plan));
   if (check.saves_flags) {
     writer_.put_popfq();

@@ -21,7 +21,7 @@
 namespace penumbra {
 
 inline constexpr char kModuleMagic[8] = {'P', 'E', 'N', 'U', 'M', 'B', 'R', 'A'};
-inline constexpr std::uint32_t kModuleVersion = 5;
+inline constexpr std::uint32_t kModuleVersion = 6;
 
 // A check whose fast path found something calls through the slot of its scratch register and span: a routine that looks
 // exactly and returns. The last slots are the routine of special checks, and those before and behind a system call.
@@ -96,6 +96,38 @@ struct ModuleRedirect {
   std::uint32_t code_offset;  // of its relocated copy
 };
 
+// Which elements of a masked or gathered operand are touched.
+struct ElementChoice {
+  enum Decider : std::uint8_t { kEverything, kMaskRegister, kVectorSigns, kMmxSigns };
+  enum Place : std::uint8_t {
+    kOwn,       // each element at its own place
+    kPacked,    // the chosen ones side by side: compress and expand
+    kTogether,  // all of the operand, if anything is chosen: broadcasts
+  };
+  Decider decider = kEverything;
+  Place place = kOwn;
+  std::uint8_t decider_register = 0;
+  std::uint8_t element_bytes = 1;   // 1, 2, 4 or 8
+  std::uint8_t count = 1;           // of elements, 1..64
+  std::uint8_t index_register = 0;  // the vector of indices of a gather or scatter
+  bool has_wide_index = false;      // 64 bits of index, else 32
+
+  constexpr std::uint32_t pack() const {
+    const unsigned shift = element_bytes == 8 ? 3 : element_bytes / 2u;
+    return decider | place << 2 | decider_register << 4 | shift << 9 | (count - 1u) << 11 | index_register << 17 |
+           std::uint32_t{has_wide_index} << 22;
+  }
+  static constexpr ElementChoice unpack(std::uint32_t bits) {
+    return {static_cast<Decider>(bits & 3),
+            static_cast<Place>(bits >> 2 & 3),
+            static_cast<std::uint8_t>(bits >> 4 & 31),
+            static_cast<std::uint8_t>(1u << (bits >> 9 & 3)),
+            static_cast<std::uint8_t>((bits >> 11 & 63) + 1),
+            static_cast<std::uint8_t>(bits >> 17 & 31),
+            (bits >> 22 & 1) != 0};
+  }
+};
+
 // What stands at the return address of a check's slow call.
 struct ModuleCheck {
   std::uint32_t return_offset;  // in the code
@@ -107,7 +139,7 @@ struct ModuleCheck {
   std::uint8_t scratch;
   std::uint8_t is_special;
   std::uint8_t operand;  // of the instruction, when special
-  std::int32_t low;      // the span begins here, from base + index * scale
+  std::int32_t low;      // the span begins here, from base + index * scale; when special, an ElementChoice packed
 };
 
 struct ModuleAccess {

@@ -184,6 +184,66 @@ TEST_F(DecoderTest, SpecialShapesAreTold) {
   EXPECT_EQ(of({0x0f, 0xae, 0x27}).operands[0].shape, AccessShape::kState);  // xsave
 }
 
+TEST_F(DecoderTest, MasksAndGathersNameWhatDecides) {
+  const auto choice = [&](const Bytes& bytes) { return of(bytes).operands[0].choice; };
+  const ElementChoice load = choice({0x62, 0xf1, 0xfe, 0x49, 0x6f, 0x07});  // vmovdqu64 zmm0{k1}, [rdi]
+  EXPECT_EQ(load.decider, ElementChoice::kMaskRegister);
+  EXPECT_EQ(load.decider_register, 1);
+  EXPECT_EQ(load.element_bytes, 8);
+  EXPECT_EQ(load.count, 8);
+  const ElementChoice bytes = choice({0x62, 0xf1, 0x7f, 0x4a, 0x7f, 0x07});  // vmovdqu8 [rdi]{k2}, zmm0
+  EXPECT_EQ(bytes.element_bytes, 1);
+  EXPECT_EQ(bytes.count, 64);
+  const ElementChoice gather = choice({0xc4, 0xe2, 0x69, 0x92, 0x04, 0x0f});  // vgatherdps xmm0, [rdi+xmm1], xmm2
+  EXPECT_EQ(gather.decider, ElementChoice::kVectorSigns);
+  EXPECT_EQ(gather.decider_register, 2);
+  EXPECT_EQ(gather.index_register, 1);
+  EXPECT_EQ(gather.count, 4);
+  EXPECT_FALSE(gather.has_wide_index);
+  const ElementChoice packed = choice({0x62, 0xf2, 0x7d, 0x4b, 0x8b, 0x07});  // vpcompressd [rdi]{k3}, zmm0
+  EXPECT_EQ(packed.place, ElementChoice::kPacked);
+  EXPECT_EQ(packed.decider_register, 3);
+  EXPECT_EQ(packed.element_bytes, 4);
+  const ElementChoice store = choice({0x66, 0x0f, 0xf7, 0xc1});  // maskmovdqu xmm0, xmm1
+  EXPECT_EQ(store.decider, ElementChoice::kVectorSigns);
+  EXPECT_EQ(store.decider_register, 1);
+  EXPECT_EQ(store.count, 16);
+  const auto mmx = choice({0x0f, 0xf7, 0xc1});  // maskmovq mm0, mm1
+  EXPECT_EQ(mmx.decider, ElementChoice::kMmxSigns);
+  EXPECT_EQ(mmx.count, 8);
+  for (const ElementChoice& c : {load, bytes, gather, packed, store, mmx}) {
+    const ElementChoice again = ElementChoice::unpack(c.pack());
+    EXPECT_EQ(again.pack(), c.pack());
+    EXPECT_EQ(again.count, c.count);
+    EXPECT_EQ(again.element_bytes, c.element_bytes);
+    EXPECT_EQ(again.index_register, c.index_register);
+  }
+}
+
+TEST_F(DecoderTest, R11LoadsWithoutFaultSuppressionReadTheirWholeOperand) {
+  const Form& unpack = of({0x62, 0xf1, 0x7d, 0x49, 0x62, 0x07});  // vpunpckldq zmm0{k1}, zmm0, [rdi]
+  EXPECT_EQ(unpack.operands[0].shape, AccessShape::kPlain);
+  EXPECT_EQ(unpack.operands[0].size, 64);
+}
+
+TEST_F(DecoderTest, RareStoresNameAllTheirMemory) {
+  const Form& pair = of({0xf0, 0x48, 0x0f, 0xc7, 0x0f});  // lock cmpxchg16b [rdi]
+  EXPECT_EQ(pair.doubt, Doubt::kNone);
+  EXPECT_TRUE(pair.operands[0].is_read && pair.operands[0].is_write);
+  const Form& direct = of({0x0f, 0x38, 0xf9, 0x07});      // movdiri [rdi], eax
+  const Form& line = of({0x66, 0x0f, 0x38, 0xf8, 0x06});  // movdir64b rax, [rsi]
+  EXPECT_EQ(direct.doubt, Doubt::kNone);
+  EXPECT_TRUE(direct.operands[0].is_write);
+  EXPECT_EQ(direct.operands[0].size, 4);
+  EXPECT_EQ(line.doubt, Doubt::kNone);
+  ASSERT_EQ(line.operand_count, 2);
+  for (const MemoryOperand& m : line.operands) {
+    EXPECT_EQ(m.size, 64);
+    EXPECT_EQ(m.base, m.is_write ? kRax : kRsi);
+  }
+  EXPECT_NE(of({0xf2, 0x0f, 0x38, 0xf8, 0x06}).doubt, Doubt::kNone) << "enqcmd: its function stays as it is";
+}
+
 TEST_F(DecoderTest, NamingAnAddressIsNoAccess) {
   EXPECT_EQ(of({0x48, 0x8d, 0x07}).operand_count, 0);           // lea
   EXPECT_EQ(of({0x0f, 0x18, 0x0f}).operand_count, 0);           // prefetcht0

@@ -371,7 +371,6 @@ bool World::must_be_reported(const Access& access) const {
     }
   }
   if (last_bad == 0) return false;
-  if (access.is_masked) return false;  // not checked
   if (!access.is_plain) return true;
   // Ruling 9.
   const std::size_t size = access.end - access.begin;

@@ -111,12 +111,12 @@ constexpr Template kTemplates[] = {
     {1, "shlx {d64}, {m64}, {d64}"},
     {1, "sarx {d32}, {m32}, {d32}"},
     // Bits, atomics, tables.
-    {0, "!bt {m64}, r9"},
-    {0, "!bts {m32}, r13d"},
-    {0, "!btr {m16}, r9w"},
+    {0, "!bt {a64}, r9"},
+    {0, "!bts {a32}, r13d"},
+    {0, "!btr {a16}, r9w"},
     {0, "!btc {m64}, 5"},
-    {0, "!btc {m64}, r13"},
-    {0, "!lock bts {m32}, r9d"},
+    {0, "!btc {a64}, r13"},
+    {0, "!lock bts {a32}, r9d"},
     {0, "!bt {d64}, {d64}"},
     {0, "xadd {m32}, {d32}"},
     {0, "lock add {m64}, {i8}"},
@@ -213,6 +213,7 @@ constexpr Template kTemplates[] = {
     {1, "vmovups {m256}, {y}"},
     {1, "vaddps {y}, {y}, {m256}"},
     {1, "vbroadcastss {y}, {m32}"},
+    {1, "vbroadcastf128 {y}, {m128}"},
     {1, "vpmaskmovd {y}, {y}, {mem}"},
     {1, "vpmaskmovq {mem}, {y}, {y}"},
     {1, "vmaskmovps {mem}, {x}, {x}"},
@@ -231,6 +232,12 @@ constexpr Template kTemplates[] = {
     {1, "vpsrlq ymm1, ymm1, 58; vgatherqps xmm3, [rdi + ymm1 * 2], xmm2"},
     {1, "vpsrlq xmm5, xmm5, 58; vgatherqpd xmm3, [rbx + xmm5], xmm2"},
     // AVX-512.
+    {2, "vbroadcasti32x4 {Z}, {m128}"},
+    {2, "vbroadcastss {Z}{KZ}, {m32}"},
+    {2, "vpunpckldq {Z}{K}, {Z}, {m512}"},
+    {2, "vpdpbusd {Z}{K}, {Z}, {m512}"},
+    {2, "vpackuswb {Z}{K}, {Z}, {m512}"},
+    {2, "vcvtpd2ps ymm9{K}, {m512}"},
     {2, "kmovw {k}, {d32}"},
     {2, "kmovq {k}, {m64}"},
     {2, "kmovb {m8}, {k}"},
@@ -320,8 +327,8 @@ class Generator {
   void line(const std::string& text) { out_ += "  " + text + "\n"; }
   std::string label() { return ".L" + std::to_string(labels_++); }
 
-  std::string address(unsigned bytes, bool legacy) {
-    if (!legacy && bytes <= 64 && chance(18)) {
+  std::string address(unsigned bytes, bool legacy, bool may_be_stack = true) {
+    if (!legacy && may_be_stack && bytes <= 64 && chance(18)) {
       if (frame_ == Frame::kLeaf) {
         if (bytes <= 8) return "[rsp - " + std::to_string(8 * (1 + pick(kRedZoneSlots))) + "]";
       } else {
@@ -354,6 +361,7 @@ class Generator {
 
   // What stands for a placeholder:
   //   d64 d32 d16 d8  a data register    h8  ah or dh    m8..m512, m80  memory with its size
+  //   a16 a32 a64  the same, never on the stack, for bit strings that reach beyond their operand
   //   mem, mh, ma  memory without its size; without new registers; aligned to 64 bytes
   //   x y  of the first 16, X Z  of all 32 vector registers    k, K, KZ  mask register, as operand or as mask
   //   i4 i6 i8 i32  an immediate    cc  a condition
@@ -378,6 +386,9 @@ class Generator {
     if (name == "i8") return std::to_string(static_cast<int>(pick(250)) - 125);
     if (name == "i32") return std::to_string(static_cast<int>(random_() & 0x7fffffff));
     if (name == "cc") return one_of(kConditions);
+    if (name == "a16") return "word ptr " + address(2, false, false);
+    if (name == "a32") return "dword ptr " + address(4, false, false);
+    if (name == "a64") return "qword ptr " + address(8, false, false);
     struct Size {
       std::string_view name;
       unsigned bytes;

@@ -35,15 +35,8 @@ machine_run:
         cmp     dword ptr machine_vector_level[rip], 1
         jb      1f
         je      2f
-        .set    n, 0
-        .rept   32
-        .altmacro
-        .macro  load_zmm i
+        .irp    i, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
         vmovdqu64 zmm\i, [rax + 256 + 64 * \i]
-        .endm
-        load_zmm %n
-        .purgem load_zmm
-        .set    n, n + 1
         .endr
         .irp    i, 0, 1, 2, 3, 4, 5, 6, 7
         kmovq   k\i, [rax + 136 + 8 * \i]
@@ -99,14 +92,8 @@ machine_run:
         cmp     dword ptr machine_vector_level[rip], 1
         jb      1f
         je      2f
-        .set    n, 0
-        .rept   32
-        .macro  save_zmm i
+        .irp    i, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
         vmovdqu64 [rax + 256 + 64 * \i], zmm\i
-        .endm
-        save_zmm %n
-        .purgem save_zmm
-        .set    n, n + 1
         .endr
         .irp    i, 0, 1, 2, 3, 4, 5, 6, 7
         kmovq   [rax + 136 + 8 * \i], k\i

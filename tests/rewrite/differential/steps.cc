@@ -198,7 +198,6 @@ void Steps::look(const void* opaque) {
         access.pieces.emplace_back(address + static_cast<std::uintptr_t>(index * op.mem.scale), element);
       }
       access.is_plain = false;
-      access.is_masked = true;
     } else {
       const bool table = z.mnemonic == ZYDIS_MNEMONIC_XLAT;
       address += table ? general(context, ZYDIS_REGISTER_AL) : general(context, op.mem.index) * op.mem.scale;
@@ -208,7 +207,6 @@ void Steps::look(const void* opaque) {
           if ((bits[(i + 1) * element - 1] & 0x80) != 0) access.pieces.emplace_back(address + i * element, element);
         }
         access.is_plain = false;
-        access.is_masked = true;
       };
       if (is_one_of(z.mnemonic, {ZYDIS_MNEMONIC_BT, ZYDIS_MNEMONIC_BTS, ZYDIS_MNEMONIC_BTR, ZYDIS_MNEMONIC_BTC}) &&
           operands[1].type == ZYDIS_OPERAND_TYPE_REGISTER) {
@@ -231,7 +229,7 @@ void Steps::look(const void* opaque) {
         signs(operands[1], 4);
       } else if (is_one_of(z.mnemonic, {ZYDIS_MNEMONIC_VMASKMOVPD, ZYDIS_MNEMONIC_VPMASKMOVQ})) {
         signs(operands[1], 8);
-      } else if (evex_masked && suppresses_faults(z)) {
+      } else if (evex_masked && (access.is_write || suppresses_faults(z))) {
         const char* const name = ZydisMnemonicGetString(z.mnemonic);
         unsigned count = op.element_count;
         const ZydisDecodedOperand& other = n == 0 ? operands[z.operand_count_visible - 1] : first;
@@ -255,7 +253,6 @@ void Steps::look(const void* opaque) {
           }
         }
         access.is_plain = false;
-        access.is_masked = true;
       } else if (z.avx.broadcast.mode != ZYDIS_BROADCAST_MODE_INVALID && !z.avx.broadcast.is_static) {
         access.pieces.emplace_back(address, op.element_size / 8);
       } else {
@@ -263,7 +260,6 @@ void Steps::look(const void* opaque) {
         access.is_plain = !repeats && !table && bytes <= 64;
       }
     }
-    access.is_masked |= evex_masked;
     if (access.pieces.empty()) continue;
     access.begin = ~std::uintptr_t{0};
     for (const auto& [piece, size] : access.pieces) {

@@ -21,7 +21,6 @@ struct Access {
   bool is_write = false;
   bool is_plain = true;      // one piece of a fixed size, no string
   bool is_string = false;    // repeated
-  bool is_masked = false;    // elements are chosen by a mask, or gathered
   std::uintptr_t begin = 0;  // of all pieces
   std::uintptr_t end = 0;
   std::vector<std::pair<std::uintptr_t, std::size_t>> pieces;  // address, bytes: what is touched

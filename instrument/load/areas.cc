@@ -174,6 +174,7 @@ const Area* publish(const Area& area) {
   if (n == kMaxAreas) return nullptr;
   Slot& slot = g_slots[n];
   slot.area = area;
+  slot.area.file.fd = -1;
   slot.set_ranges(area.code, area.text);
   if (g_used.load(std::memory_order_relaxed) <= n) g_used.store(n + 1, std::memory_order_release);
   return &slot.area;

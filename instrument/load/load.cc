@@ -3,6 +3,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <link.h>
+#include <sys/mman.h>
 
 #include "instrument/load/areas.h"
 #include "instrument/load/loaded_modules.h"
@@ -43,6 +44,7 @@ constinit std::size_t g_known_count = 0;
 constinit LoadCounts g_counts;
 constinit char g_cache[kMaxPath] = {};
 constinit decltype(Settings::prepare) g_prepare = nullptr;
+constinit bool g_keeps_text = false;
 
 bool starts_with(const char* text, const char* prefix) {
   for (; *prefix != '\0'; ++prefix, ++text) {
@@ -109,18 +111,15 @@ Outcome rewrite(const LoadedModule& module, Known& known) {
     return Outcome::kRewritten;
   }
   const bool is_made = make_area(area, module.base);
-  close_file(area.file);
-  if (!is_made) {
-    unmap_module(area.file);
-    return Outcome::kRefused;
-  }
-  const Area* const published = publish(area);
+  const Area* const published = is_made ? publish(area) : nullptr;
   if (published == nullptr) {
-    unmap_area(area);
+    if (is_made) unmap_area(area);
+    close_file(area.file);
     unmap_module(area.file);
     return Outcome::kRefused;
   }
-  const os::Result patched = patch_module(*published);
+  const os::Result patched = patch_module(*published, g_keeps_text ? -1 : area.file.fd);
+  close_file(area.file);
   if (!patched.ok()) {
     if (g_counts.code_is_fixed == 0) g_counts.code_is_fixed = patched.error();
     release(published);
@@ -128,6 +127,14 @@ Outcome rewrite(const LoadedModule& module, Known& known) {
   }
   known.area = published;
   return Outcome::kRewritten;
+}
+
+// On a page of our own.
+os::Result try_to_write_code() {
+  const AppAddr page(round_down(reinterpret_cast<std::uintptr_t>(&start), kPageSize));
+  const os::Result opened = os::protect(page, kPageSize, PROT_READ | PROT_WRITE | PROT_EXEC);
+  os::protect(page, kPageSize, PROT_READ | PROT_EXEC).ignore();
+  return opened;
 }
 
 bool is_cache_trusted() {
@@ -242,7 +249,14 @@ LoadCounts start(const Settings& settings) {
   TextBuffer cache(g_cache, sizeof g_cache);
   cache.append(settings.cache).c_str();
   g_prepare = settings.prepare;
+  g_keeps_text = settings.keeps_text;
   if (cache.lost() != 0 || cache.size() == 0) return g_counts;
+  // Modules whose text comes patched from their file need no writable code, but libc's entries do: all or nothing.
+  const os::Result writable = try_to_write_code();
+  if (!writable.ok()) {
+    g_counts.code_is_fixed = writable.error();
+    return g_counts;
+  }
   follow_loader();
   if (g_counts.code_is_fixed == 0) g_counts.follows_loader = hook_loader(follow_loader);
   return g_counts;

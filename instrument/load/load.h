@@ -29,6 +29,8 @@ struct Settings {
   const char* cache = "";
   // Makes module files for these files, waiting a bounded time. True when it is worth looking again. Null: nobody does.
   bool (*prepare)(const char* cache, const char* const* files, std::size_t count) = nullptr;
+  // A debugger may have written breakpoints into the text: it is patched where it is.
+  bool keeps_text = false;
 };
 
 // Rewrites every module of the process but the dynamic loader, the vdso, Penumbra and what only Penumbra needs, and

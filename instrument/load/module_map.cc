@@ -15,6 +15,20 @@ bool table_fits(const ModuleHeader& header, const ModuleTable& table, std::size_
          table.count <= (header.file_bytes - table.offset) / record_bytes;
 }
 
+bool patched_text_fits(const ModuleHeader& header) {
+  const auto* ranges = reinterpret_cast<const ModuleTextRange*>(reinterpret_cast<const std::uint8_t*>(&header) +
+                                                                header.text_ranges.offset);
+  for (std::uint64_t n = 0; n < header.text_ranges.count; ++n) {
+    const ModuleTextRange& range = ranges[n];
+    const std::uint64_t within_page = (header.text_begin + range.text_offset) % kPageSize;
+    if (range.bytes > header.file_bytes || range.patched_offset % kPageSize != 0 ||
+        range.patched_offset > header.file_bytes - range.bytes - within_page) {
+      return false;
+    }
+  }
+  return true;
+}
+
 std::uint64_t checksum_of(const ModuleHeader* header) {
   const auto* words = reinterpret_cast<const std::uint64_t*>(header);
   std::uint64_t sum = 0;
@@ -49,7 +63,7 @@ MapVerdict judge(const ModuleHeader& header, std::size_t bytes, std::uint64_t ch
                     table_fits(header, header.table_operands, sizeof(std::uint32_t)) &&
                     table_fits(header, header.table_copies, sizeof(ModuleTableCopy)) &&
                     table_fits(header, header.redirects, sizeof(ModuleRedirect));
-  if (!fits) return MapVerdict::kDamaged;
+  if (!fits || !patched_text_fits(header)) return MapVerdict::kDamaged;
   if (header.complete_at != changed_at && header.checksum != checksum_of(&header)) return MapVerdict::kDamaged;
   return MapVerdict::kMapped;
 }

@@ -36,7 +36,31 @@ void put_jump(std::uintptr_t at, std::uintptr_t target) {
   put_relative(code + 1, target);
 }
 
-os::Result patch_module(const Area& area) {
+namespace {
+
+// Puts the patched text of the module file in the place of the original. False, whatever has been mapped by then, where
+// not all of it could be: the patches that are there already are those that are written one by one.
+bool map_patched_text(const Area& area, int fd) {
+  if (fd < 0 ||
+      area.code.begin.value != area.load_base + static_cast<std::uintptr_t>(area.file.header->area_address)) {
+    return false;
+  }
+  for (const ModuleTextRange& range : area.file.text_ranges()) {
+    const AppAddr begin = area.text.begin + range.text_offset;
+    const AppAddr first(round_down(begin.value, kPageSize));
+    const std::size_t bytes = round_up((begin + range.bytes).value, kPageSize) - first.value;
+    if (range.patched_offset == 0 ||
+        !os::map_private_file_at(first, bytes, PROT_READ | PROT_EXEC, fd, range.patched_offset).ok()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+os::Result patch_module(const Area& area, int fd) {
+  if (map_patched_text(area, fd)) return os::Result(0);
   const os::Result opened = protect_text(area, PROT_READ | PROT_WRITE | PROT_EXEC);
   if (!opened.ok()) {
     protect_text(area, PROT_READ | PROT_EXEC).ignore();

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/base/module_format.h"
+
 namespace penumbra::rewrite {
 namespace {
 
@@ -120,6 +122,14 @@ std::span<const std::uint8_t> ElfImage::at(std::uint64_t address) const {
     }
   }
   return {};
+}
+
+std::span<const std::uint8_t> ElfImage::pages_of(const Segment& segment) const {
+  const auto offset = static_cast<std::uint64_t>(segment.bytes.data() - file_.data());
+  const std::uint64_t begin = offset - segment.address % kPageSize;
+  const std::uint64_t end = begin + round_up(segment.address % kPageSize + segment.bytes.size(), kPageSize);
+  if (segment.address % kPageSize > offset) return {};
+  return file_.subspan(begin, std::min<std::uint64_t>(end, file_.size()) - begin);
 }
 
 bool ElfImage::is_code(std::uint64_t address) const {

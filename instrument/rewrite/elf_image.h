@@ -64,6 +64,8 @@ class ElfImage {
 
   // Bytes of the file from this address to the end of its segment; empty where the file has none.
   std::span<const std::uint8_t> at(std::uint64_t address) const;
+  // The file's bytes of whole pages around what the file holds of a segment; fewer at the end of the file.
+  std::span<const std::uint8_t> pages_of(const Segment& segment) const;
   bool is_code(std::uint64_t address) const;
   // Readable without the execute permission: where jump tables and pointers lie.
   bool is_data(std::uint64_t address) const;

@@ -39,6 +39,44 @@ std::uint64_t checksum_of(const std::vector<std::uint8_t>& file) {
   return sum;
 }
 
+namespace {
+
+bool has_pages_of_its_own(const Segment& segment, const ElfImage& image) {
+  const auto first_page = [](const Segment& s) { return round_down(s.address, kPageSize); };
+  const auto end_page = [](const Segment& s) { return round_up(s.end(), kPageSize); };
+  if (segment.is_writable || segment.memory_bytes != segment.bytes.size() || image.pages_of(segment).empty())
+    return false;
+  return std::ranges::all_of(image.segments(), [&](const Segment& other) {
+    return &other == &segment || end_page(other) <= first_page(segment) || first_page(other) >= end_page(segment);
+  });
+}
+
+// As instrument/load/patch.cc writes them.
+void append_patched_text(std::vector<std::uint8_t>& file, const Segment& segment, const RewrittenModule& module,
+                         const Program& program) {
+  const std::size_t begin = file.size();
+  const auto pages = program.image().pages_of(segment);
+  file.insert(file.end(), pages.begin(), pages.end());
+  file.resize(round_up(file.size(), kPageSize));
+  const std::uint64_t first = round_down(segment.address, kPageSize);
+  const auto area = static_cast<std::uint64_t>(module.area_address);
+  for (const ModulePatch& patch : module.patches) {
+    const std::uint64_t address = program.text_begin() + patch.text_offset;
+    if (!segment.contains(address)) continue;
+    std::uint8_t* const at = file.data() + begin + (address - first);
+    if (patch.kind == ModulePatch::kJump2) {
+      at[0] = 0xeb;
+      at[1] = static_cast<std::uint8_t>(patch.target - (patch.text_offset + 2));
+      continue;
+    }
+    if (patch.kind == ModulePatch::kJump5) at[0] = 0xe9;
+    const auto distance = static_cast<std::uint32_t>(area + patch.target - (address + 5));
+    std::memcpy(at + 1, &distance, sizeof distance);
+  }
+}
+
+}  // namespace
+
 std::vector<std::uint8_t> module_bytes(const RewrittenModule& module, const Program& program,
                                        const std::string& identity, std::uint64_t options) {
   ModuleHeader header{};
@@ -56,7 +94,11 @@ std::vector<std::uint8_t> module_bytes(const RewrittenModule& module, const Prog
   std::ranges::copy(module.code, file.begin() + static_cast<std::ptrdiff_t>(header.code_offset));
   std::vector<ModuleTextRange> ranges;
   for (const Segment& segment : program.image().segments()) {
-    if (segment.is_executable) ranges.push_back({segment.address - program.text_begin(), segment.bytes.size()});
+    if (!segment.is_executable) continue;
+    ranges.push_back({segment.address - program.text_begin(), segment.bytes.size(), 0});
+    if (!has_pages_of_its_own(segment, program.image())) continue;
+    ranges.back().patched_offset = file.size();
+    append_patched_text(file, segment, module, program);
   }
   header.text_ranges = append_table(file, ranges);
   header.patches = append_table(file, module.patches);

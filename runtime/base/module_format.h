@@ -2,7 +2,11 @@
 //
 // All addresses are link-time addresses of the module; the loader adds the module's load base. The file is
 //
-//     header | code, page aligned | tables
+//     header | code, page aligned | patched text, page aligned | tables
+//
+// The patched text is the module's executable segments as they are with all patches, for an area at its own place: mapped
+// over the original it costs neither time nor memory for what never runs, and processes share it. Where the area lies
+// elsewhere the patches are written one by one.
 //
 // and in memory the module's *area* is the code followed by kSlotBytes of run-time addresses (the slots), which the code
 // reaches relative to rip. The area has a fixed distance to its module, so that the code needs no change where that
@@ -80,6 +84,9 @@ enum ModuleOption : std::uint64_t {
 struct ModuleTextRange {
   std::uint64_t text_offset;  // from text_begin
   std::uint64_t bytes;
+  // In the file: its pages with all patches written, from the beginning of its first page to the end of its last. 0 when
+  // there are none (another segment shares a page with it).
+  std::uint64_t patched_offset;
 };
 
 // A jump written over original bytes.
@@ -185,7 +192,7 @@ struct ModuleTableCopy {
 };
 
 static_assert(sizeof(ModuleHeader) == 328 && offsetof(ModuleHeader, checksum) == 24);
-static_assert(sizeof(ModuleTextRange) == 16 && sizeof(ModulePatch) == 12 && sizeof(ModuleCheck) == 20 &&
+static_assert(sizeof(ModuleTextRange) == 24 && sizeof(ModulePatch) == 12 && sizeof(ModuleCheck) == 20 &&
               sizeof(ModuleAccess) == 12);
 static_assert(sizeof(ModulePlace) == 8 && sizeof(ModuleState) == 12 && sizeof(ModuleTableCopy) == 24);
 static_assert(sizeof(ModuleRedirect) == 8);

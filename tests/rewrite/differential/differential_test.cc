@@ -143,7 +143,7 @@ class World {
     load::close_file(area.file);
     area_ = load::publish(area);
     ASSERT_NE(area_, nullptr);
-    ASSERT_TRUE(load::patch_module(*area_).ok());
+    ASSERT_TRUE(load::patch_module(*area_, -1).ok());
     std::remove(file.c_str());
   }
 

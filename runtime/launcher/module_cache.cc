@@ -16,6 +16,7 @@
 #include <sstream>
 #include <thread>
 
+#include "instrument/rewrite/listing.h"
 #include "instrument/rewrite/module_file.h"
 #include "instrument/rewriter_revision.h"
 #include "runtime/launcher/program.h"
@@ -174,6 +175,19 @@ void make_module_files(std::vector<std::string> files, const std::string& folder
 }
 
 }  // namespace
+
+std::string disassemble_function(const std::string& file, const std::string& name,
+                                 const rewrite::RewriteOptions& options) {
+  rewrite::Decoder decoder;
+  const rewrite::ElfImage image(file);
+  const rewrite::Program program(image, decoder);
+  const rewrite::Liveness liveness(program);
+  rewrite::Relocator relocator(program, liveness, options);
+  const rewrite::RewrittenModule module = relocator.run();
+  const std::uint32_t function = rewrite::find_function(program, name);
+  if (function == rewrite::kNone) throw rewrite::ImageError(fmt::format("{}: has no function '{}'", file, name));
+  return rewrite::list_function(program, module, function);
+}
 
 void prepare_modules(const std::string& program, const std::string& folder) {
   std::error_code error;

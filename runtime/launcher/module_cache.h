@@ -28,6 +28,11 @@ struct RewriteResult {
 RewriteResult rewrite_file(const std::string& file, const std::string& folder,
                            const rewrite::RewriteOptions& options);
 
+// A function beside its rewritten copy (instrument/rewrite/listing.h). Throws rewrite::ImageError where there is no such
+// function.
+std::string disassemble_function(const std::string& file, const std::string& name,
+                                 const rewrite::RewriteOptions& options);
+
 // Makes the folder, then a module file for the program and each of its libraries that has none yet, on all CPUs. Progress
 // goes to stderr, only when there is something to do; a file that cannot be rewritten runs unchecked and is named there.
 void prepare_modules(const std::string& program, const std::string& folder);

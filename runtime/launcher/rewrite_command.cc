@@ -25,6 +25,7 @@ struct Wish {
   bool relocate_only = false;
   bool no_reads = false;
   bool no_writes = false;
+  std::string disassemble;
 };
 
 double megabytes(std::uint64_t bytes) {
@@ -58,6 +59,10 @@ void rewrite_one(const std::string& file, const Wish& wish) {
   options.checks = !wish.relocate_only;
   options.access.reads = !wish.no_reads;
   options.access.writes = !wish.no_writes;
+  if (!wish.disassemble.empty()) {
+    fmt::print("{}", disassemble_function(file, wish.disassemble, options));
+    return;
+  }
   const RewriteResult result = rewrite_file(file, wish.folder, options);
   const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
   if (wish.stats) print_stats(file, result.stats, result.file_bytes, took.count());
@@ -74,6 +79,8 @@ int rewrite_main(const std::vector<std::string>& arguments) {
   app.add_flag("--prepare", wish.prepare, "make only what the folder has not, and the folder itself, silently");
   app.add_flag("--stats", wish.stats, "print sizes, entries and times");
   app.add_flag("--ledger", wish.ledger, "count every memory access: checked, merged, or not checked and why");
+  app.add_option("--disassemble", wish.disassemble,
+                 "show a function (by name, or 0xADDRESS in it) beside its rewritten copy");
   app.add_flag("--relocate-only", wish.relocate_only, "move code without checks, to see what moving alone costs");
   app.add_flag("--no-reads", wish.no_reads, "leave reads unchecked");
   app.add_flag("--no-writes", wish.no_writes, "leave writes unchecked");

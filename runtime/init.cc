@@ -13,6 +13,7 @@
 #include "instrument/libc/init.h"
 #include "instrument/load/areas.h"
 #include "instrument/load/load.h"
+#include "instrument/load/system_calls.h"
 #include "runtime/base/options.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/os_process.h"
@@ -204,6 +205,8 @@ Stage bring_up(char** envp) {
   abi::start();
   libc::init(options, {.before_dlclose = report::remember_all, .end_process = report::end_now});
   if (rewrites) {
+    load::check_outputs_before(options.strict_syscalls);
+    load::set_sigaction_hook(signals::on_rt_sigaction);
     rewrite_modules(options, envp);
     lead_libc_to_entry_points();
   }

@@ -15,7 +15,7 @@
 namespace penumbra::runtime {
 namespace {
 
-constexpr std::uint64_t kChecksAll = kModuleChecksReads | kModuleChecksWrites;
+constexpr std::uint64_t kChecksAll = kModuleChecksReads | kModuleChecksWrites | kModuleChecksSystemCalls;
 
 // Of libc's text, while entries are redirected.
 constinit load::EntryWriter* g_writer = nullptr;

@@ -2,6 +2,7 @@
 
 #include "allocator/heap/heap.h"
 #include "instrument/load/load.h"
+#include "instrument/load/system_calls.h"
 #include "runtime/base/options.h"
 #include "runtime/report/exit_status.h"
 #include "runtime/report/report.h"
@@ -34,6 +35,7 @@ void append_load_stats(TextBuffer& out) {
   append_line(out, "modules missing", counts.missing);
   append_line(out, "modules refused", counts.refused);
   append_line(out, "areas released", counts.released);
+  append_line(out, "ioctls not known", load::unknown_controls());
 }
 
 void append_report_stats(TextBuffer& out) {

@@ -32,6 +32,8 @@ extern "C" {
 
 extern const char penumbra_slot_entries[];
 extern const char penumbra_special_entry[];
+extern const char penumbra_system_call_entry[];
+extern const char penumbra_system_return_entry[];
 inline constexpr std::size_t kPenumbraSlotEntryBytes = 16;
 
 // The byte at an address, or -1 where nothing is mapped. Its one load is at _fault; a handler of memory faults goes on at
@@ -43,5 +45,5 @@ extern const char penumbra_try_load_failed[];
 // Called by the routines; general registers only. Non-zero when the span may be touched as a whole.
 int penumbra_span_is_fine(std::uintptr_t address, std::size_t span);
 void penumbra_check_failed(const penumbra::load::SavedRegisters* registers);
-void penumbra_special_check(const penumbra::load::SavedRegisters* registers);
+void penumbra_special_check(penumbra::load::SavedRegisters* registers);
 }

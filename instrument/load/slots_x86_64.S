@@ -123,20 +123,27 @@ check_span:
         .cfi_endproc
         .size   check_span, .-check_span
 
-        .globl  penumbra_special_entry
-        .hidden penumbra_special_entry
-        .type   penumbra_special_entry, @function
+# Special checks, and what stands before and behind a system call: the span says which (system_calls.h).
+        .macro  special_entry name, which
+        .globl  \name
+        .hidden \name
+        .type   \name, @function
         .balign 16
         .cfi_startproc
         keep_all
-penumbra_special_entry:
+\name:
         pushq   $0
         .cfi_adjust_cfa_offset 8
-        pushq   $0
+        pushq   $\which
         .cfi_adjust_cfa_offset 8
         jmp     check_special
         .cfi_endproc
-        .size   penumbra_special_entry, .-penumbra_special_entry
+        .size   \name, .-\name
+        .endm
+
+        special_entry penumbra_special_entry, 0
+        special_entry penumbra_system_call_entry, 1
+        special_entry penumbra_system_return_entry, 2
 
         .type   check_special, @function
 check_special:

@@ -13,8 +13,10 @@
 #include "instrument/load/exact.h"
 #include "instrument/load/load.h"
 #include "instrument/load/original_state.h"
+#include "instrument/load/report_access.h"
 #include "instrument/load/slots.h"
 #include "instrument/load/special.h"
+#include "instrument/load/system_calls.h"
 #include "runtime/base/fault.h"
 #include "runtime/base/locks.h"
 #include "runtime/base/os_linux.h"
@@ -66,7 +68,7 @@ constexpr int kRegisterOrder[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP,
 }  // namespace
 
 void report_access(const OriginalState& state, std::uintptr_t pc, std::uintptr_t address, std::size_t size,
-                   bool is_write, std::uintptr_t bad) {
+                   bool is_write, std::uintptr_t bad, const char* function) {
   const std::uint32_t self = current_tid();
   if (g_reporter.load(std::memory_order_relaxed) == self) return;  // a check inside a report of this thread
   // A handler that leaves by longjmp would take the lock along.
@@ -83,6 +85,7 @@ void report_access(const OriginalState& state, std::uintptr_t pc, std::uintptr_t
   fault.addr = AppAddr(address);
   fault.size = size;
   fault.bad = AppAddr(bad);
+  fault.function = function;
   fault.context = {pc, state.value[4], state.value[5]};
   fault.ucontext = &g_context;
   penumbra_with_vectors(raise, &fault, g_vectors);
@@ -93,8 +96,6 @@ void fork_child() {
   g_reporting.reset_after_fork();
   g_reporter.store(0, std::memory_order_relaxed);
 }
-
-namespace {
 
 const ModuleCheck* check_at(const Area& area, std::uintptr_t return_address) {
   const Records<ModuleCheck> checks = area.file.checks();
@@ -112,6 +113,8 @@ const ModuleCheck* check_at(const Area& area, std::uintptr_t return_address) {
   return low < checks.count && checks[low].return_offset == wanted ? &checks[low] : nullptr;
 }
 
+namespace {
+
 // The moved copy of the instruction that the check at a return address stands before: behind the last of its checks.
 const std::uint8_t* moved_instruction(const Area& area, std::uintptr_t return_address) {
   const Records<ModulePlace> places = area.file.places();
@@ -119,6 +122,8 @@ const std::uint8_t* moved_instruction(const Area& area, std::uintptr_t return_ad
   while (n + 1 < places.count && places[n + 1].text_offset == places[n].text_offset) ++n;
   return reinterpret_cast<const std::uint8_t*>(area.code.begin.value + places[n].code_offset);
 }
+
+}  // namespace
 
 // The registers as they were when the routine was called, rsp behind its return.
 OriginalState state_of(const Area& area, const SavedRegisters& saved) {
@@ -129,7 +134,6 @@ OriginalState state_of(const Area& area, const SavedRegisters& saved) {
   return original_state(area, saved.return_address - 1, value, saved.flags);
 }
 
-}  // namespace
 }  // namespace penumbra::load
 
 using namespace penumbra;
@@ -156,7 +160,9 @@ void penumbra_check_failed(const SavedRegisters* saved) {
   }
 }
 
-void penumbra_special_check(const SavedRegisters* saved) {
+void penumbra_special_check(SavedRegisters* saved) {
+  if (saved->span == kCallsBefore) return before_system_call(*saved);
+  if (saved->span == kCallsBehind) return behind_system_call(*saved);
   const Area* area = area_of_code(saved->return_address);
   if (area == nullptr) return;
   const ModuleCheck* check = check_at(*area, saved->return_address);

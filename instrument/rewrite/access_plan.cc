@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "instrument/rewrite/libc_roles.h"
+#include "runtime/base/system_calls.h"
 #include "shadow/encoding.h"
 
 namespace penumbra::rewrite {
@@ -100,7 +102,9 @@ FunctionPlan AccessPlanner::plan(std::uint32_t number) {
   for (std::uint32_t k = 0; k < function.block_count; ++k) {
     const std::size_t before = plan.checks.size();
     plan_block(function.first_block + k, frame_pointer, plan);
-    plan.block_has_check[k] = plan.checks.size() != before;
+    const std::size_t calls_before = plan.system_calls.size();
+    if (options_.system_calls) plan_system_calls(function.first_block + k, plan);
+    plan.block_has_check[k] = plan.checks.size() != before || plan.system_calls.size() != calls_before;
   }
   std::ranges::stable_sort(plan.checks, {}, &Check::at);
   return plan;
@@ -114,6 +118,20 @@ FunctionPlan AccessPlanner::plan_without_checks(std::uint32_t number) {
     ledger_.counts[static_cast<std::size_t>(Disposition::kReplaced)] += program_.form(i).operand_count;
   }
   return plan;
+}
+
+void AccessPlanner::plan_system_calls(std::uint32_t number, FunctionPlan& plan) const {
+  const Block& block = program_.blocks()[number];
+  for (std::uint32_t i = block.first; i < block.first + block.count; ++i) {
+    if (!is_system_call(program_.form(i), program_.bytes(i))) continue;
+    SystemCallSite site{i, system_call_number(program_, i), true};
+    if (site.number >= 0) {
+      const SystemCall* const call = find_system_call(site.number);
+      if (call == nullptr) continue;
+      site.before = call->is_seen_before();
+    }
+    plan.system_calls.push_back(site);
+  }
 }
 
 void AccessPlanner::plan_block(std::uint32_t number, bool frame_pointer, FunctionPlan& plan) {

@@ -44,6 +44,7 @@ const char* disposition_name(Disposition d);
 struct AccessOptions {
   bool reads = true;
   bool writes = true;
+  bool system_calls = true;
 };
 
 // One access inside a check's span.
@@ -75,10 +76,18 @@ struct Check {
   bool pushes() const { return pushes_scratch || pushes_rax || pushes_home; }
 };
 
+// A `syscall` instruction whose pointers are looked at.
+struct SystemCallSite {
+  std::uint32_t at = 0;
+  std::int32_t number = -1;  // -1: known when it runs
+  bool before = false;       // behind it something is looked at always
+};
+
 struct FunctionPlan {
   std::vector<Check> checks;  // ascending by place, in the order of their accesses within one place
   std::vector<CheckedAccess> accesses;
   std::vector<bool> block_has_check;  // by block of the function
+  std::vector<SystemCallSite> system_calls;
   bool may_use_red_zone = true;
 };
 
@@ -106,6 +115,7 @@ class AccessPlanner {
   bool has_frame_pointer(const Function& function) const;
   bool may_use_red_zone(const Function& function) const;
   void plan_block(std::uint32_t block, bool has_frame_pointer, FunctionPlan& plan);
+  void plan_system_calls(std::uint32_t block, FunctionPlan& plan) const;
   void place(Check& check, std::uint32_t block, const std::vector<RegSet>& live, bool may_use_red_zone);
 
   const Program& program_;

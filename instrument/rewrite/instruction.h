@@ -80,6 +80,7 @@ enum class AccessShape : std::uint8_t {
   kBitString,  // bt/bts/btr/btc with a register: base + (register >> 3)
   kTable,      // xlat: rbx + al
   kState,      // xsave and relatives: a size that the processor's state decides
+  kKernel,     // of a system call: what its arguments say
 };
 // The slot that push, pop, call and ret touch at rsp is no operand here: stack slots at rsp are never checked.
 

@@ -22,10 +22,6 @@ constexpr std::uint8_t kMovFromRm = 0x8b;  // mov r, r/m
 constexpr std::uint8_t kXorFromRm = 0x33;  // xor r, r/m
 constexpr std::uint8_t kXorToRm = 0x31;    // xor r/m, r
 
-bool is_system_call(const Form& form, std::span<const std::uint8_t> bytes) {
-  return form.flow == Flow::kSystemCall && bytes.size() == 2 && bytes[0] == 0x0f && bytes[1] == 0x05;
-}
-
 // Bytes behind a REX prefix.
 std::span<const std::uint8_t> without_rex(std::span<const std::uint8_t> bytes) {
   return (bytes[0] & 0xf0) == 0x40 ? bytes.subspan(1) : bytes;
@@ -48,6 +44,10 @@ bool takes_stack_from_elsewhere(const Form& form, std::span<const std::uint8_t> 
 }
 
 }  // namespace
+
+bool is_system_call(const Form& form, std::span<const std::uint8_t> bytes) {
+  return form.flow == Flow::kSystemCall && bytes.size() == 2 && bytes[0] == 0x0f && bytes[1] == 0x05;
+}
 
 std::int32_t system_call_number(const Program& program, std::uint32_t instruction) {
   const std::uint32_t block_number = program.block_of(instruction);

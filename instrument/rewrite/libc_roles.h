@@ -34,6 +34,9 @@ std::vector<LibcRole> find_libc_roles(const Program& program);
 // pointer from somewhere else and jumps. A stripped libc names few of these.
 bool changes_context(const Program& program, const Function& function);
 
+// `syscall` itself; not sysenter and the interrupts, which are of other systems.
+bool is_system_call(const Form& form, std::span<const std::uint8_t> bytes);
+
 // The number in eax at a `syscall` instruction, where the block before it says; -1 where it is not known.
 std::int32_t system_call_number(const Program& program, std::uint32_t instruction);
 

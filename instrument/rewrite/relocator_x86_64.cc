@@ -175,6 +175,7 @@ void Relocator::emit_function(const Function& function, const FunctionPlan& plan
   const std::uint32_t begin = writer_.position();
   thunks_.clear();
   auto check = plan.checks.begin();
+  auto call = plan.system_calls.begin();
   for (std::uint32_t i = function.first; i < function.first + function.count; ++i) {
     placed_[i] = writer_.position() + 1;
     mark(i, plain_state());
@@ -189,7 +190,12 @@ void Relocator::emit_function(const Function& function, const FunctionPlan& plan
       // Behind its checks the instruction has a place of its own: where a fault of a check's shadow load resumes.
       module_.places.push_back({writer_.position(), text_offset(i)});
     }
-    emit_instruction(function, i);
+    if (call != plan.system_calls.end() && call->at == i && options_.checks) {
+      emit_system_call(function, *call, plan);
+      ++call;
+    } else {
+      emit_instruction(function, i);
+    }
   }
   const Flow last = program_.form(function.first + function.count - 1).flow;
   if (last != Flow::kReturn && last != Flow::kJump && last != Flow::kIndirectJump && last != Flow::kTrap &&
@@ -359,6 +365,49 @@ void Relocator::emit_special(const Check& check, const FunctionPlan& plan) {
     mark(check.at, state);
   }
   if (plan.may_use_red_zone) writer_.put_red_zone_up();
+}
+
+// Before the instruction and behind it a routine is called, with nothing left on the stack between them. Behind it the code
+// stands for the next instruction: the call has been made. The first routine may return to the second one's call instead,
+// when it has made the call itself; the record says how far that is.
+void Relocator::emit_system_call(const Function& function, const SystemCallSite& site, const FunctionPlan& plan) {
+  const auto access = static_cast<std::uint32_t>(module_.accesses.size());
+  module_.accesses.push_back(
+      {text_offset(site.at), site.number, 0, false, static_cast<std::uint8_t>(AccessShape::kKernel)});
+  std::uint32_t returns_to = 0;
+  if (site.before) {
+    emit_system_hook(kSystemCallSlot, site.at, access, plan.may_use_red_zone);
+    returns_to = module_.checks.back().return_offset;
+    module_.places.push_back({writer_.position(), text_offset(site.at)});
+  }
+  copy_instruction(site.at);
+  const std::uint32_t next = site.at + 1 < function.first + function.count ? site.at + 1 : site.at;
+  const std::uint32_t behind = emit_system_hook(kSystemReturnSlot, next, access, plan.may_use_red_zone);
+  // Both calls find the stack alike.
+  if (site.before) module_.accesses[access].size = static_cast<std::uint16_t>(behind - returns_to);
+  module_.places.push_back({writer_.position(), text_offset(next)});
+}
+
+std::uint32_t Relocator::emit_system_hook(unsigned slot, std::uint32_t instruction, std::uint32_t access,
+                                          bool red_zone) {
+  ModuleState state = plain_state();
+  mark(instruction, state);
+  if (red_zone) {
+    writer_.put_red_zone_down();
+    state.stack_bytes += kRedZone;
+    mark(instruction, state);
+  }
+  const std::uint32_t call = writer_.position();
+  links_.push_back({writer_.put_call_through(), 0, slot, Link::kSlot});
+  Check record;
+  record.is_special = true;
+  record.access_count = 1;
+  add_check_record(record, access);
+  if (red_zone) {
+    writer_.put_red_zone_up();
+    mark(instruction, plain_state());
+  }
+  return call;
 }
 
 void Relocator::emit_instruction(const Function& function, std::uint32_t i) {

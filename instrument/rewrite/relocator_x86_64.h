@@ -127,6 +127,10 @@ class Relocator {
   void emit_function(const Function& function, const FunctionPlan& plan);
   void emit_check(const Check& check, const FunctionPlan& plan);
   void emit_special(const Check& check, const FunctionPlan& plan);
+  void emit_system_call(const Function& function, const SystemCallSite& site, const FunctionPlan& plan);
+  // Returns where the call stands.
+  std::uint32_t emit_system_hook(unsigned slot, std::uint32_t instruction, std::uint32_t access,
+                                 bool may_use_red_zone);
   void emit_thunk(const PendingThunk& thunk, bool may_use_red_zone);
   void emit_instruction(const Function& function, std::uint32_t instruction);
   void copy_instruction(std::uint32_t instruction);

@@ -129,6 +129,7 @@ RewriteResult rewrite_file(const std::string& file, const std::string& folder,
   std::uint64_t bits = 0;
   if (options.checks && options.access.reads) bits |= kModuleChecksReads;
   if (options.checks && options.access.writes) bits |= kModuleChecksWrites;
+  if (options.checks && options.access.system_calls) bits |= kModuleChecksSystemCalls;
   const std::vector<std::uint8_t> bytes = rewrite::module_bytes(module, program, image.build_id(), bits);
   if (!folder.empty()) rewrite::write_module_file(module_path(image, folder), bytes);
   return {module.stats, module.ledger, bytes.size()};

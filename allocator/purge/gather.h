@@ -40,6 +40,7 @@ class Gather {
 
   bool is_empty() const { return drop_.count + lazy_.count + guard_.count == 0; }
   // Of the ranges added since reset(): pages, guard pages between merged ones included.
+  std::size_t ranges() const { return drop_.count + lazy_.count + guard_.count; }
   std::size_t pages() const { return drop_.pages() + lazy_.pages() + guard_.pages(); }
 
  private:

@@ -152,7 +152,8 @@ void RegionAllocator<Shadow>::purge_all() {
   }
   LockGuard guard(purge_mutex_);
   for (std::size_t before = shadow_.dying(); before != 0;) {
-    flush_shadow_locked(0);
+    const Flushed flushed = flush_shadow_locked(0);
+    tlb_.flush(flushed.ranges, flushed.pages);
     const std::size_t after = shadow_.dying();
     if (after >= before) break;  // the kernel refuses, or takers are faster
     before = after;

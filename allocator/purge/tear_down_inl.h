@@ -27,8 +27,9 @@ void RegionAllocator<Shadow>::tear_down_locked(Chunk& chunk) {
     chunk.stage = Stage::kCleared;
   }
   if (chunk.stage == Stage::kCleared) {
-    flush_shadow_locked(cursor_.full ? 0 : shadow_keep_pages_);
-    flushes_.fetch_add(1, std::memory_order_relaxed);
+    // One flush: memory, guards and shadow of the whole chunk (ruling 12).
+    const Flushed shadow = flush_shadow_locked(cursor_.full ? 0 : shadow_keep_pages_);
+    tlb_.flush(chunk.gather.ranges() + shadow.ranges, chunk.gather.pages() + shadow.pages);
     chunk.stage = Stage::kFlushed;
   }
   if (settle_locked(chunk)) chunk.stage = Stage::kEmpty;
@@ -103,7 +104,6 @@ void RegionAllocator<Shadow>::clear_locked(Chunk& chunk) {
     }
   }
   if (!chunk.gather.is_empty()) {
-    flushed_pages_.fetch_add(chunk.gather.pages(), std::memory_order_relaxed);
     const Gather::Outcome outcome = chunk.gather.submit();
     for (std::uint32_t i = 0; i < chunk.count; ++i) {
       Record& r = records_[chunk.areas[i]];
@@ -157,15 +157,17 @@ void RegionAllocator<Shadow>::close_locked(Record& r) {
   shadow_.release(begin, total);
 }
 
+// Drops shadow of units that died, the oldest first, until `keep` are left or the ranges of one submission are full.
 template <class Shadow>
-void RegionAllocator<Shadow>::flush_shadow_locked(std::size_t keep) {
-  if (shadow_.dying() <= keep) return;
-  const std::size_t ranges = shadow_.begin_flush(keep, chunk_.gather.shadow_ranges(), Gather::kMaxRanges);
-  if (ranges == 0) return;
+typename RegionAllocator<Shadow>::Flushed RegionAllocator<Shadow>::flush_shadow_locked(std::size_t keep) {
+  if (shadow_.dying() <= keep) return {};
+  iovec* const ranges = chunk_.gather.shadow_ranges();
+  const std::size_t count = shadow_.begin_flush(keep, ranges, Gather::kMaxRanges);
+  if (count == 0) return {};
   std::size_t bytes = 0;
-  for (std::size_t i = 0; i < ranges; ++i) bytes += chunk_.gather.shadow_ranges()[i].iov_len;
-  flushed_pages_.fetch_add(bytes / kPageSize, std::memory_order_relaxed);
-  shadow_.end_flush(chunk_.gather.drop_shadow(ranges));
+  for (std::size_t i = 0; i < count; ++i) bytes += ranges[i].iov_len;
+  shadow_.end_flush(chunk_.gather.drop_shadow(count));
+  return {count, bytes / kPageSize};
 }
 
 // After the flush each area goes into the pool of its size, or back into the free tree, or (nothing could close it)

@@ -31,6 +31,10 @@ Config Config::from(const Options& options) {
   config.purge_threshold = options.purge_threshold;
   config.purge_chunk = static_cast<unsigned>(std::clamp<std::int64_t>(options.purge_chunk, 0, Chunk::kMaxAreas));
   config.purge_pages = static_cast<unsigned>(std::clamp<std::int64_t>(options.purge_pages, 0, 1 << 30));
+  config.flush_cost.base_ns =
+      static_cast<std::uint64_t>(std::clamp<std::int64_t>(options.flush_base_us, 0, 1 << 20)) * 1000;
+  config.flush_cost.per_cpu_ns =
+      static_cast<std::uint64_t>(std::clamp<std::int64_t>(options.flush_per_cpu_us, 0, 1 << 20)) * 1000;
   return config;
 }
 
@@ -61,6 +65,9 @@ os::Result RegionAllocator<Shadow>::init(const Config& config) {
   chunk_pages_ = is_unchunked_ || config.purge_pages == 0 ? ~0u : config.purge_pages;
   settle_areas_ = config.settle_areas == 0 ? Chunk::kMaxAreas : config.settle_areas;
   step_hook_ = config.step_hook;
+  shadow::FlushCost cost = config.flush_cost;
+  if (cost.cpus == 0) cost.cpus = cpus;
+  tlb_.set_cost(cost);
   Node& all = global();
   PENUMBRA_CHECK(all.unused.ensure(records_, 1));
   all.free.insert(all.unused.pop(records_), 0, page_of(span_.end), all.unused);
@@ -204,8 +211,8 @@ Stats RegionAllocator<Shadow>::stats() const {
   s.shadow_pages = shadow_.resident();
   s.shadow_pages_dying = shadow_.dying();
   s.shadow_pinned = shadow_.pinned();
-  s.flushes = flushes_.load(std::memory_order_relaxed);
-  s.flushed_pages = flushed_pages_.load(std::memory_order_relaxed);
+  s.flushes = tlb_.counts().flushes;
+  s.flushed_pages = tlb_.counts().pages;
   s.purge_passes = passes_.load(std::memory_order_relaxed);
   s.purge_chunks = chunks_.load(std::memory_order_relaxed);
   s.longest_chunk_ns = longest_chunk_ns_.load(std::memory_order_relaxed);

@@ -44,6 +44,7 @@
 #include "allocator/region/regions.h"
 #include "allocator/region/shadow_policy.h"
 #include "runtime/base/locks.h"
+#include "shadow/tlb.h"
 
 namespace penumbra::region {
 
@@ -56,6 +57,7 @@ struct Config {
   std::uint64_t purge_threshold = 0;                // freed bytes that start a purge; 0: fls(cpus) x 32 MiB
   unsigned purge_chunk = 64;       // areas of a step, half as many where they are closed; 0: a pass at once
   unsigned purge_pages = 512;      // pages of memory that end a chunk early; 0: any number
+  shadow::FlushCost flush_cost{};  // added to every flush; no CPUs named: those of this machine
   std::uint64_t memory_limit = 0;  // bytes this process may use; 0: as its control groups say
   unsigned settle_areas = 0;       // areas given back in one step; 0: the whole chunk
   void (*step_hook)(std::uint64_t cpu_ns) = nullptr;  // told of each purge step, under the purge mutex
@@ -233,7 +235,11 @@ class RegionAllocator {
   void tear_down_locked(Chunk& chunk);
   void clear_locked(Chunk& chunk);
   void close_locked(Record& r);
-  void flush_shadow_locked(std::size_t keep);
+  struct Flushed {
+    std::size_t ranges = 0;
+    std::size_t pages = 0;
+  };
+  Flushed flush_shadow_locked(std::size_t keep);
   bool settle_locked(Chunk& chunk);
   bool lock_for_settling(Node& node);
   void settle_area_locked(Node& node, Handle h);
@@ -295,12 +301,11 @@ class RegionAllocator {
   alignas(64) Mutex purge_mutex_;
   Cursor cursor_;
   Chunk chunk_;
+  shadow::Tlb tlb_;
   Handle drained_ = kNoHandle;    // freed in signal handlers, taken over, not yet queued
   std::uint64_t full_begun_ = 0;  // full passes: the number of the last that began, and of the last that ended
   std::uint64_t full_ended_ = 0;
   // Statistics, written under the purge mutex, read by anybody.
-  std::atomic<std::uint64_t> flushes_{0};
-  std::atomic<std::uint64_t> flushed_pages_{0};
   std::atomic<std::uint64_t> passes_{0};
   std::atomic<std::uint64_t> chunks_{0};
   std::atomic<std::uint64_t> longest_chunk_ns_{0};

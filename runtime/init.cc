@@ -155,8 +155,10 @@ bool may_rewrite(const Options& options) {
 void rewrite_modules(const Options& options, char** envp) {
   FixedTextBuffer<kMaxPath> folder;
   append_cache_folder(folder, options, envp);
-  const load::LoadCounts counts =
-      load::start({.cache = folder.c_str(), .prepare = prepare_modules, .keeps_text = os::tracer_pid() != 0});
+  const load::LoadCounts counts = load::start({.cache = folder.c_str(),
+                                               .prepare = prepare_modules,
+                                               .keeps_text = os::tracer_pid() != 0,
+                                               .arrived = lead_another_libc_to_heap});
   if (counts.rewritten != 0 || counts.follows_loader) {
     signals::cover_all_signals();
     signals::take_libc_call();

@@ -20,6 +20,9 @@ constexpr std::uint64_t kChecksAll = kModuleChecksReads | kModuleChecksWrites | 
 // Of libc's text, while entries are redirected.
 constinit load::EntryWriter* g_writer = nullptr;
 
+// The first libc does; from then on others are to.
+constinit bool g_leads_to_heap = false;
+
 std::uintptr_t some_address_in_libc() {
   return reinterpret_cast<std::uintptr_t>(PENUMBRA_NEXT("__libc_start_main"));
 }
@@ -39,34 +42,21 @@ bool redirect(std::uintptr_t function, std::uintptr_t to) {
   return area != nullptr && g_writer->redirect(*area, function, to);
 }
 
-// The module that `address` lies in.
+// What is needed of a module to look up its names and to write its entries.
 struct Module {
-  std::uintptr_t address = 0;
   std::uintptr_t base = 0;
   AppRange text;
   std::uintptr_t dynamic = 0;
   std::size_t dynamic_bytes = 0;
 
-  bool find() { return dl_iterate_phdr(look, this) != 0; }
-
- private:
-  static int look(dl_phdr_info* info, std::size_t, void* self) {
-    auto& module = *static_cast<Module*>(self);
-    module.text = {};
-    for (unsigned n = 0; n < info->dlpi_phnum; ++n) {
-      const ElfW(Phdr)& header = info->dlpi_phdr[n];
-      const AppAddr begin(info->dlpi_addr + header.p_vaddr);
-      const AppRange range{begin, begin + header.p_memsz};
-      if (header.p_type == PT_LOAD && (header.p_flags & PF_X) != 0 && range.contains(AppAddr(module.address))) {
-        module.text = range;
-      }
-      if (header.p_type == PT_DYNAMIC) {
-        module.dynamic = header.p_vaddr;
-        module.dynamic_bytes = header.p_memsz;
-      }
+  explicit Module(const load::LoadedModule& loaded) : base(loaded.base) {
+    for (const ElfW(Phdr) & header : load::headers_of(loaded)) {
+      const AppAddr begin(base + header.p_vaddr);
+      if (header.p_type == PT_LOAD && (header.p_flags & PF_X) != 0) text = {begin, begin + header.p_memsz};
+      if (header.p_type != PT_DYNAMIC) continue;
+      dynamic = header.p_vaddr;
+      dynamic_bytes = header.p_memsz;
     }
-    module.base = info->dlpi_addr;
-    return module.text.bytes() != 0 ? 1 : 0;
   }
 };
 
@@ -74,6 +64,22 @@ bool read_module(const void* cookie, std::uint64_t address, void* into, std::siz
   const auto& module = *static_cast<const Module*>(cookie);
   raw_copy(into, reinterpret_cast<const void*>(module.base + address), bytes);
   return true;
+}
+
+void lead_to_heap(const Module& libc) {
+  const process::ElfNames names(read_module, &libc, libc.dynamic, libc.dynamic_bytes, libc.base);
+  load::EntryWriter writer(libc.text);
+  for (const preload::HeapEntry& entry : preload::kHeapEntries) {
+    const std::uint64_t value = names.value_of(entry.name);
+    if (value == 0) continue;
+    const std::uintptr_t function = libc.base + value;
+    const auto own = reinterpret_cast<std::uintptr_t>(entry.own);
+    if (const load::Area* const area = load::area_of_text(function)) {
+      writer.redirect(*area, function, own);
+    } else {
+      writer.replace(function, own);
+    }
+  }
 }
 
 }  // namespace
@@ -89,24 +95,23 @@ void lead_libc_to_entry_points() {
 }
 
 void lead_libc_to_heap() {
-  Module libc;
-  libc.address = some_address_in_libc();
-  if (libc.address == 0 || !libc.find()) return;
+  const std::uintptr_t inside = some_address_in_libc();
   // Process ruling 19: a debugger that takes a breakpoint away again would tear our jump.
-  if (load::area_of_text(libc.address) == nullptr && os::tracer_pid() != 0) return;
-  const process::ElfNames names(read_module, &libc, libc.dynamic, libc.dynamic_bytes, libc.base);
-  load::EntryWriter writer(libc.text);
-  for (const preload::HeapEntry& entry : preload::kHeapEntries) {
-    const std::uint64_t value = names.value_of(entry.name);
-    if (value == 0) continue;
-    const std::uintptr_t function = libc.base + value;
-    const auto own = reinterpret_cast<std::uintptr_t>(entry.own);
-    if (const load::Area* const area = load::area_of_text(function)) {
-      writer.redirect(*area, function, own);
-    } else {
-      writer.replace(function, own);
-    }
-  }
+  if (inside == 0 || (load::area_of_text(inside) == nullptr && os::tracer_pid() != 0)) return;
+  load::for_each_loaded_module(
+      [](const load::LoadedModule& loaded, void*) {
+        const Module module(loaded);
+        if (module.text.contains(AppAddr(some_address_in_libc()))) lead_to_heap(module);
+      },
+      nullptr);
+  g_leads_to_heap = true;
+}
+
+void lead_another_libc_to_heap(const load::LoadedModule& loaded) {
+  if (!g_leads_to_heap) return;
+  const Module module(loaded);
+  const process::ElfNames names(read_module, &module, module.dynamic, module.dynamic_bytes, module.base);
+  if (module.text.bytes() != 0 && names.defines("__libc_start_main")) lead_to_heap(module);
 }
 
 }  // namespace penumbra::runtime

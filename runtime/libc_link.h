@@ -3,6 +3,8 @@
 // zone: nomalloc
 #pragma once
 
+#include "instrument/load/loaded_modules.h"
+
 namespace penumbra::runtime {
 
 // Process ruling 11, where libc is rewritten: the string functions that its ifuncs chose lead to the entry points of the
@@ -14,5 +16,9 @@ void lead_libc_to_entry_points();
 // above, in processes whose heap is ours. Where code cannot be written, or a
 // debugger may write it, libc keeps its own.
 void lead_libc_to_heap();
+
+// The same for the libc of another namespace, should the module be one; called when it has been loaded and before its
+// code runs. Needs the loader's events, which come with rewriting.
+void lead_another_libc_to_heap(const load::LoadedModule& module);
 
 }  // namespace penumbra::runtime

@@ -33,6 +33,7 @@ struct Known {
   const void* dynamic = nullptr;
   const Area* area = nullptr;
   bool is_there = false;
+  bool is_new = true;  // nobody has been told of it
 
   bool is(const LoadedModule& module) const {
     return map == module.map && base == module.base && dynamic == module.map->l_ld;
@@ -44,6 +45,7 @@ constinit std::size_t g_known_count = 0;
 constinit LoadCounts g_counts;
 constinit char g_cache[kMaxPath] = {};
 constinit decltype(Settings::prepare) g_prepare = nullptr;
+constinit decltype(Settings::arrived) g_arrived = nullptr;
 constinit bool g_keeps_text = false;
 
 bool starts_with(const char* text, const char* prefix) {
@@ -232,6 +234,13 @@ void forget_gone() {
   g_known_count = kept;
 }
 
+void tell_of_new(const LoadedModule& module, void* expected) {
+  const std::size_t n = find_known(module, *static_cast<std::size_t*>(expected));
+  if (n == g_known_count || !g_known[n].is_new) return;
+  g_known[n].is_new = false;
+  g_arrived(module);
+}
+
 void follow_loader() {
   for (std::size_t n = 0; n < g_known_count; ++n) g_known[n].is_there = false;
   std::size_t expected = 0;
@@ -240,6 +249,8 @@ void follow_loader() {
   Arrivals arrivals{0, is_cache_trusted()};
   for_each_loaded_module(welcome_new, &arrivals);
   ask_for_missing();
+  expected = 0;
+  if (g_arrived != nullptr) for_each_loaded_module(tell_of_new, &expected);
 }
 
 }  // namespace
@@ -249,6 +260,7 @@ LoadCounts start(const Settings& settings) {
   TextBuffer cache(g_cache, sizeof g_cache);
   cache.append(settings.cache).c_str();
   g_prepare = settings.prepare;
+  g_arrived = settings.arrived;
   g_keeps_text = settings.keeps_text;
   if (cache.lost() != 0 || cache.size() == 0) return g_counts;
   // Modules whose text comes patched from their file need no writable code, but libc's entries do: all or nothing.

@@ -11,6 +11,8 @@
 
 #include <cstddef>
 
+#include "instrument/load/loaded_modules.h"
+
 namespace penumbra::load {
 
 struct LoadCounts {
@@ -31,6 +33,8 @@ struct Settings {
   bool (*prepare)(const char* cache, const char* const* files, std::size_t count) = nullptr;
   // A debugger may have written breakpoints into the text: it is patched where it is.
   bool keeps_text = false;
+  // Told of each module once it is rewritten, or known not to be, and before its code runs. Null: nobody asks.
+  void (*arrived)(const LoadedModule& module) = nullptr;
 };
 
 // Rewrites every module of the process but the dynamic loader, the vdso, Penumbra and what only Penumbra needs, and

@@ -205,7 +205,9 @@ Stage bring_up(char** envp) {
   signals::init(report_sources().in_span);
   connect_compiled_code(report_sources());
   abi::start();
-  libc::init(options, {.before_dlclose = report::remember_all, .end_process = report::end_now});
+  libc::init(options, {.before_dlclose = report::remember_all,
+                       .end_process = report::end_now,
+                       .rt_sigaction = signals::on_rt_sigaction});
   if (rewrites) {
     load::check_outputs_before(options.strict_syscalls);
     load::set_sigaction_hook(signals::on_rt_sigaction);

@@ -56,6 +56,7 @@ void init(const Options& options, const Hooks& hooks) {
   state.say = hooks.say != nullptr ? hooks.say : say_on_stderr;
   state.before_dlclose = hooks.before_dlclose;
   state.end_process = hooks.end_process;
+  state.rt_sigaction = hooks.rt_sigaction;
   state.is_host = true;
   hide_inherited_limits();
   state.checks_on = options.libc && options.shadow != ShadowKind::kOff && shadow::is_reserved();

@@ -3,6 +3,8 @@
 // zone: nomalloc
 #pragma once
 
+#include <cstddef>
+
 #include "runtime/base/options.h"
 #include "runtime/base/text_buffer.h"
 
@@ -19,6 +21,8 @@ struct Hooks {
   void (*before_dlclose)() = nullptr;
   // Ends the process as _exit(status) does here. Null: the system call does.
   void (*end_process)(int status) = nullptr;
+  // The rt_sigaction system call, made by number: takes and gives the kernel's struct, returns its result. Null: the kernel.
+  long (*rt_sigaction)(int signal, const void* wanted, void* old, std::size_t mask_bytes) = nullptr;
 };
 
 // Looks up every real function. Called once in every process, also where Penumbra stands aside; until then an entry

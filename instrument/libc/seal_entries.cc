@@ -71,6 +71,14 @@ long entry_syscall(long number, long a, long b, long c, long d, long e, long f) 
       case SYS_exit_group:
         if (state.end_process != nullptr) state.end_process(static_cast<int>(a));
         break;
+      case SYS_rt_sigaction: {
+        if (state.rt_sigaction == nullptr) break;
+        const long result = state.rt_sigaction(static_cast<int>(a), reinterpret_cast<const void*>(b),
+                                               reinterpret_cast<void*>(c), static_cast<std::size_t>(d));
+        if (result >= 0) return result;
+        errno = static_cast<int>(-result);
+        return -1;
+      }
       case SYS_prctl:
         return entry_prctl(static_cast<int>(a), static_cast<unsigned long>(b), static_cast<unsigned long>(c),
                            static_cast<unsigned long>(d), static_cast<unsigned long>(e));

@@ -6,6 +6,8 @@
 // zone: signal-safe
 #pragma once
 
+#include <cstddef>
+
 #include "runtime/base/text_buffer.h"
 
 namespace penumbra::libc {
@@ -16,8 +18,9 @@ struct State {
   bool overlap = false;                     // report copies whose ranges overlap
   bool strict_memcmp = false;               // memcmp must be able to read both ranges whole
   void (*say)(TextBuffer& line) = nullptr;  // prints one line, given without its newline
-  void (*before_dlclose)() = nullptr;       // these two as in init.h
+  void (*before_dlclose)() = nullptr;       // these three as in init.h
   void (*end_process)(int status) = nullptr;
+  long (*rt_sigaction)(int signal, const void* wanted, void* old, std::size_t mask_bytes) = nullptr;
 };
 
 extern constinit State state;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -30,6 +31,7 @@ int divide(int a, int b, const int* p);
 extern const char divide_fault[], divide_after[];
 void undefined(const char* p);
 extern const char undefined_fault[];
+void own_restorer();
 void breakpoint(const char* p);
 extern const char breakpoint_after[];
 }
@@ -110,6 +112,12 @@ undefined_fault:
         ret
         .cfi_endproc
         .size   undefined, .-undefined
+
+        .type   own_restorer, @function
+own_restorer:
+        mov     $15, %rax
+        syscall
+        .size   own_restorer, .-own_restorer
 
         .type   breakpoint, @function
 breakpoint:
@@ -380,6 +388,38 @@ void test_dispositions() {
   free(alternate);
 }
 
+// The kernel's struct, and what a program that makes its own system calls brings with it.
+struct KernelAction {
+  void (*handler)(int);
+  unsigned long flags;
+  void (*restorer)();
+  unsigned long mask;
+};
+
+void test_raw_calls() {
+  constexpr unsigned long kRestorer = 0x04000000;
+  calls = 0;
+  KernelAction action{plain_handler, kRestorer, own_restorer, 0};
+  KernelAction before{};
+  const long set = syscall(SYS_rt_sigaction, SIGUSR1, &action, nullptr, 8);
+  raise(SIGUSR1);
+  const long asked = syscall(SYS_rt_sigaction, SIGUSR1, nullptr, &before, 8);
+  struct sigaction by_name {};
+  sigaction(SIGUSR1, nullptr, &by_name);
+  claim("a handler set by system call is called and shown", set == 0 && asked == 0 && calls == 1 &&
+                                                                before.handler == plain_handler &&
+                                                                before.flags == kRestorer &&
+                                                                by_name.sa_handler == plain_handler);
+  set_handler(SIGALRM, check_pattern);
+  syscall(SYS_rt_sigaction, SIGALRM, nullptr, &before, 8);
+  claim("one set by name is shown by system call", reinterpret_cast<void*>(before.handler) ==
+                                                       reinterpret_cast<void*>(check_pattern));
+  errno = 0;
+  const long bad = syscall(SYS_rt_sigaction, SIGUSR1, reinterpret_cast<void*>(8), nullptr, 8);
+  claim("a bad pointer is refused", bad == -1 && errno == EFAULT);
+  signal(SIGALRM, SIG_IGN);
+}
+
 // Children that share our memory reset what they like.
 void test_children() {
   signal(SIGUSR1, plain_handler);
@@ -512,6 +552,7 @@ int main() {
   test_traps();
   test_exceptions();
   test_dispositions();
+  test_raw_calls();
   test_children();
   test_contexts(block, counter);
   test_contexts(block + 9, counter);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Modules that a program loads later are rewritten like those that it starts with (process ruling 10), and give everything
-back when they go: modules_test.py PENUMBRA LIBRARY HOST PLUGIN"""
+back when they go: modules_test.py PENUMBRA LIBRARY HOST PLUGIN BUSY"""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-PENUMBRA, LIBRARY, HOST, PLUGIN = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+PENUMBRA, LIBRARY, HOST, PLUGIN, BUSY = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
 EXTENSIONS = "import _json, _struct, math, zlib, _hashlib, json, zlib; print(json.dumps([1, 2]), zlib.crc32(b'x'), math.sqrt(2))"
 
 
@@ -63,6 +63,13 @@ class Modules(unittest.TestCase):
     def test_a_bug_is_found_in_the_last_of_many_loads(self):
         self.prepare(HOST, PLUGIN)
         self.assertEqual(self.reports(self.run_it(HOST, PLUGIN, "20", "f", options="multi_shot=1")), ["overflow_in_plugin"] * 20)
+
+    def test_threads_and_their_handlers_run_while_modules_come_and_go(self):
+        self.prepare(BUSY, PLUGIN)
+        done = self.run_it(BUSY, PLUGIN, "300")
+        self.assertEqual((done.stdout, done.returncode, self.reports(done)), ("wrong 0, stacks cut short 0\n", 0, []),
+                         done.stderr)
+        self.assertGreaterEqual(self.counts(done)["areas released"], 300)
 
     def test_a_plugin_in_another_namespace_is_checked(self):
         self.prepare(HOST, PLUGIN)

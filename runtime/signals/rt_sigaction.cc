@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-#include "instrument/load/areas.h"
 #include "runtime/base/config.h"
 #include "runtime/base/export.h"
 #include "runtime/base/os_process.h"
@@ -13,8 +12,6 @@
 
 extern "C" {
 extern const char penumbra_rt_sigaction_site[];
-extern const char penumbra_rt_sigaction_moved[];
-__attribute__((visibility("hidden"))) constinit std::uintptr_t penumbra_rt_sigaction_back = 0;
 __attribute__((visibility("hidden"))) long penumbra_on_rt_sigaction(int signal, const void* wanted, void* old,
                                                                     std::size_t mask_bytes);
 }
@@ -58,37 +55,9 @@ bool can_read(const void* action) {
 // mov $13, %eax; syscall
 constexpr std::uint8_t kCallInstructions[] = {0xb8, 0x0d, 0, 0, 0, 0x0f, 0x05};
 constexpr std::uint8_t kCallNear = 0xe8;
-constexpr std::uint8_t kJumpNear = 0xe9;
 constexpr std::uint8_t kNopOfTwo[] = {0x66, 0x90};
 // More than the function has in any libc known.
 constexpr std::size_t kLibcSigactionBytes = 1024;
-
-// `opcode` with a distance, over five bytes, then `count` bytes of `more`. False where the kernel does not let code be
-// written, or `to` is out of reach.
-bool write_branch(std::uintptr_t at, std::uint8_t opcode, std::uintptr_t to, const std::uint8_t* more,
-                  std::size_t count) {
-  const auto distance = static_cast<std::int64_t>(to - (at + 5));
-  if (distance != static_cast<std::int32_t>(distance)) return false;
-  const AppAddr begin(round_down(at, kPageSize));
-  const std::size_t bytes = round_up(at + 5 + count, kPageSize) - begin.value;
-  if (!os::protect(begin, bytes, PROT_READ | PROT_WRITE | PROT_EXEC).ok()) return false;
-  auto* const code = reinterpret_cast<volatile std::uint8_t*>(at);
-  code[0] = opcode;
-  for (unsigned n = 0; n < 4; ++n) code[1 + n] = static_cast<std::uint8_t>(distance >> (8 * n));
-  for (std::size_t n = 0; n < count; ++n) code[5 + n] = more[n];
-  os::protect(begin, bytes, PROT_READ | PROT_EXEC).ignore();
-  return true;
-}
-
-// The two instructions were moved from `at`, maybe apart from each other.
-bool take_moved_call(const load::Area& area, std::uintptr_t at) {
-  const std::uintptr_t moved = load::relocated_pc(area, at);
-  const std::uintptr_t behind = load::relocated_pc(area, at + sizeof kCallInstructions);
-  if (moved == 0 || behind == 0 || *reinterpret_cast<const std::uint8_t*>(moved) != kCallInstructions[0])
-    return false;
-  penumbra_rt_sigaction_back = behind;
-  return write_branch(moved, kJumpNear, reinterpret_cast<std::uintptr_t>(&penumbra_rt_sigaction_moved), nullptr, 0);
-}
 
 }  // namespace
 
@@ -99,10 +68,18 @@ bool take_libc_call() {
   while (raw_compare(reinterpret_cast<const void*>(at), kCallInstructions, sizeof kCallInstructions) != 0) {
     if (++at == function + kLibcSigactionBytes) return false;
   }
-  const load::Area* const area = load::area_of_text(at);
-  if (area != nullptr && load::relocated_pc(*area, at) != 0) return take_moved_call(*area, at);
-  return write_branch(at, kCallNear, reinterpret_cast<std::uintptr_t>(&penumbra_rt_sigaction_site), kNopOfTwo,
-                      sizeof kNopOfTwo);
+  const auto distance =
+      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(&penumbra_rt_sigaction_site) - (at + 5));
+  if (distance != static_cast<std::int32_t>(distance)) return false;
+  const AppAddr begin(round_down(at, kPageSize));
+  const std::size_t bytes = round_up(at + sizeof kCallInstructions, kPageSize) - begin.value;
+  if (!os::protect(begin, bytes, PROT_READ | PROT_WRITE | PROT_EXEC).ok()) return false;
+  auto* const code = reinterpret_cast<volatile std::uint8_t*>(at);
+  code[0] = kCallNear;
+  for (unsigned n = 0; n < 4; ++n) code[1 + n] = static_cast<std::uint8_t>(distance >> (8 * n));
+  for (unsigned n = 0; n < sizeof kNopOfTwo; ++n) code[5 + n] = kNopOfTwo[n];
+  os::protect(begin, bytes, PROT_READ | PROT_EXEC).ignore();
+  return true;
 }
 
 long on_rt_sigaction(int signal, const void* wanted, void* old, std::size_t mask_bytes) {

@@ -13,8 +13,9 @@ namespace penumbra::signals {
 // wants gets a thunk where dispositions.h says so, what it asks for is its own.
 long on_rt_sigaction(int signal, const void* wanted, void* old, std::size_t mask_bytes);
 
-// Lets libc's only instruction for this call come by us, and its moved copy, whichever runs. False where libc looks unlike
-// what is known or its code may not be written; interposition by name is left then. Before the program's first thread.
+// Where libc is not rewritten: lets its only instruction for this call come by us. (Its moved copy does so as every moved
+// system call, instrument/load/system_calls.h.) False where libc looks unlike what is known or its code may not be
+// written; interposition by name is left then. Before the program's first thread.
 bool take_libc_call();
 
 }  // namespace penumbra::signals

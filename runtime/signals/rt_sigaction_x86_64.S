@@ -32,15 +32,4 @@ penumbra_rt_sigaction_site:
         .cfi_endproc
         .size   penumbra_rt_sigaction_site, .-penumbra_rt_sigaction_site
 
-# The same where code was moved: a jump leads here from the moved `mov $13, %eax`, and on to what stands behind the system
-# call, whatever lies between the two.
-        .globl  penumbra_rt_sigaction_moved
-        .hidden penumbra_rt_sigaction_moved
-        .type   penumbra_rt_sigaction_moved, @function
-        .balign 16
-penumbra_rt_sigaction_moved:
-        call    penumbra_rt_sigaction_site
-        jmp     *penumbra_rt_sigaction_back(%rip)
-        .size   penumbra_rt_sigaction_moved, .-penumbra_rt_sigaction_moved
-
         .section .note.GNU-stack,"",@progbits

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Where rewriting is refused the program runs all the same, and one line says why; after a program has sealed itself its checks
-go on: refusals_test.py PENUMBRA LIBRARY START BUGS SEALED"""
+go on: refusals_test.py PENUMBRA LIBRARY START BUGS SEALED SIGNALS"""
 
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
-PENUMBRA, LIBRARY, START, BUGS, SEALED = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+PENUMBRA, LIBRARY, START, BUGS, SEALED, SIGNALS = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
 
 
 class Refusals(unittest.TestCase):
@@ -57,6 +58,18 @@ class Refusals(unittest.TestCase):
 
     def test_where_a_filter_forbids_it_the_heap_is_checked(self):
         self.refuses_code("filter")
+
+    def test_handlers_see_the_program_where_libc_is_not_rewritten(self):
+        with tempfile.TemporaryDirectory(prefix="penumbra-modules.") as folder:
+            options = f":verbose=1:handled_faults=0:cache={folder}"
+            self.run_it(SIGNALS, options=options, LD_PRELOAD=LIBRARY)
+            listing = subprocess.run(["readelf", "-n", "/lib/x86_64-linux-gnu/libc.so.6"], capture_output=True, text=True, check=True)
+            identity = re.search(r"Build ID: ([0-9a-f]+)", listing.stdout)[1]
+            [libc] = pathlib.Path(folder).glob(identity + "*.module")
+            libc.write_bytes(b"")  # as for a module that cannot be rewritten
+            done = self.run_it(SIGNALS, options=options, LD_PRELOAD=LIBRARY)
+            self.assertRegex(done.stderr, r"rewritten [1-9]\d* of \d+ modules; without a module file 0, refused 1\n")
+            self.assertTrue(done.stdout.endswith("\n0 claims failed\n"), done.stdout)
 
     def test_checks_go_on_in_a_sealed_process(self):
         done = self.run_it(SEALED, LD_PRELOAD=LIBRARY)

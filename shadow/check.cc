@@ -68,7 +68,7 @@ AppAddr first_bad(AppAddr addr, std::size_t size) {
   const AppAddr part_end = addr < kLowMemoryEnd ? kLowMemoryEnd : AppAddr(kUserAddressEnd);
   const std::size_t inside = std::min<std::size_t>(size, part_end - addr);
   AppAddr bad = first_bad_by_shadow(addr, inside);
-  if (meets_span(addr, inside)) [[unlikely]] {
+  if (meets_span(addr, inside) && !is_populated(addr, inside)) [[unlikely]] {
     const AppAddr unpopulated = first_unpopulated(addr, inside);
     if (unpopulated != kNoBadByte && (bad == kNoBadByte || unpopulated < bad)) bad = unpopulated;
   }

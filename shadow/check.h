@@ -8,7 +8,10 @@
 // zone: signal-safe
 #pragma once
 
+#include <atomic>
+
 #include "shadow/encoding.h"
+#include "shadow/unit_state.h"
 
 namespace penumbra::shadow {
 
@@ -33,6 +36,8 @@ struct Span {
   AppAddr begin;
   AppAddr end;
   AppAddr (*first_unpopulated)(AppAddr begin, AppAddr end) = nullptr;
+  // The unit map's words, one a unit from `begin` on, for a first look without a call; null: there is none.
+  const std::atomic<UnitWord>* words = nullptr;
 };
 
 // Set once at start by the unit map's owner.
@@ -54,6 +59,12 @@ inline bool meets_span(AppAddr addr, std::size_t size) {
 // not there. The range meets the span and does not wrap.
 inline bool is_populated(AppAddr addr, std::size_t size) {
   const Span& span = internal::g_span;
+  if (span.words != nullptr && addr >= span.begin && addr + size <= span.end) [[likely]] {
+    const std::size_t unit = (addr - span.begin) / kUnitSize;
+    const bool in_one = unit == (addr + (size - 1) - span.begin) / kUnitSize;
+    if (in_one && is_populated(unit_state(span.words[unit].load(std::memory_order_acquire)))) [[likely]]
+      return true;
+  }
   const AppAddr begin = addr < span.begin ? span.begin : addr;
   const AppAddr end = addr + size > span.end ? span.end : addr + size;
   return span.first_unpopulated(begin, end) == kNoBadByte;

@@ -283,7 +283,7 @@ AppAddr UnitMap::first_unpopulated(AppAddr begin, AppAddr end) const {
   AppAddr at = begin;
   while (at < end) {
     const UnitState state = state_of(words_[unit_of(at)].load(std::memory_order_acquire));
-    if (state == UnitState::kReady || state == UnitState::kDying) [[likely]] {
+    if (is_populated(state)) [[likely]] {
       at = AppAddr(round_down(at.value, kUnitSize)) + kUnitSize;
       continue;
     }

@@ -34,10 +34,9 @@
 
 #include "runtime/base/os_linux.h"
 #include "shadow/encoding.h"
+#include "shadow/unit_state.h"
 
 namespace penumbra::shadow {
-
-enum class UnitState : std::uint8_t { kEmpty, kFilling, kReady, kDying, kFlushing };
 
 // One word, decoded.
 struct UnitView {
@@ -106,6 +105,9 @@ class UnitMap {
   void end_flush();
   void abort_flush();
 
+  // One word a unit, for checks that look by themselves.
+  const std::atomic<UnitWord>* words() const { return words_; }
+
   UnitView view(AppAddr a) const { return view_of(words_[unit_of(a)].load(std::memory_order_acquire)); }
   std::uint32_t zone_populated(std::size_t zone) const {
     return zone_populated_[zone].load(std::memory_order_relaxed);
@@ -129,9 +131,9 @@ class UnitMap {
   const AppRange& span() const { return span_; }
 
  private:
-  using Word = std::uint64_t;
+  using Word = UnitWord;
 
-  static constexpr Word kStateMask = 7;
+  static constexpr Word kStateMask = kUnitStateMask;
   static constexpr Word kQueued = 8;
   static constexpr Word kPinned = 16;
   static constexpr Word kWaiters = 32;
@@ -140,7 +142,7 @@ class UnitMap {
   static constexpr Word kGeneration = Word{1} << 32;
   static constexpr std::uint32_t kEnd = ~std::uint32_t{0};  // end of a list of units
 
-  static constexpr UnitState state_of(Word w) { return static_cast<UnitState>(w & kStateMask); }
+  static constexpr UnitState state_of(Word w) { return unit_state(w); }
   static constexpr Word with_state(Word w, UnitState s) { return (w & ~kStateMask) | static_cast<Word>(s); }
   static constexpr UnitView view_of(Word w) {
     return {state_of(w), (w & kQueued) != 0, (w & kPinned) != 0, static_cast<std::uint32_t>(w & kCountMask) >> 6,

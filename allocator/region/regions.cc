@@ -28,7 +28,8 @@ bool init(const Options& options) {
     errno = made.error();
     return false;
   }
-  shadow::set_span({g_process_regions.span().begin, g_process_regions.span().end, &first_unpopulated});
+  shadow::set_span({g_process_regions.span().begin, g_process_regions.span().end, &first_unpopulated,
+                    g_process_regions.shadow().units().words()});
   return true;
 }
 

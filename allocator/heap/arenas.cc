@@ -1,5 +1,7 @@
 #include "allocator/heap/arenas.h"
 
+#include <sys/mman.h>
+
 #include "allocator/region/regions.h"
 #include "runtime/base/check.h"
 #include "runtime/base/os_linux.h"
@@ -75,9 +77,21 @@ bool Arenas::take_slowly(std::size_t unit) {
   const std::size_t units = begin + shadow::kUnitSize < arena.end ? 2 : 1;
   if (!region::populate_arena(begin, units * shadow::kUnitSize)) return false;
   if (!taken_[unit].exchange(true, std::memory_order_release)) {
-    taken_units_.fetch_add(1, std::memory_order_relaxed);
+    if (taken_units_.fetch_add(1, std::memory_order_relaxed) >= kUnitsBeforeHuge) advise_huge(begin, arena);
   }
   return true;
+}
+
+// With the first unit of a huge page taken, the next huge page is asked for: mimalloc goes upwards, and has written to a
+// unit by the time it is taken, after which only small pages can come to the huge page around it.
+void Arenas::advise_huge(AppAddr unit, AppRange arena) const {
+  const AppAddr here(round_down(unit.value, kHugePageSize));
+  const AppAddr next = here + kHugePageSize;
+  if (next + kHugePageSize > arena.end) return;
+  for (AppAddr u = here; u < next + kHugePageSize; u = u + shadow::kUnitSize) {
+    if (u != unit && taken_[unit_of(u)].load(std::memory_order_relaxed)) return;
+  }
+  os::advise(next, kHugePageSize, MADV_HUGEPAGE).ignore();
 }
 
 void Arenas::fork_prepare() {

@@ -7,6 +7,9 @@
 // it has it filled with "heap, never allocated", and the unit behind it as well, so that an overflow out of the
 // newest block is seen (memory ruling 5). Farther units stay as they are: an access that far out is missed.
 //
+// Once a program has shown that it will use much, the untouched rest of an arena is asked for in huge pages: a program
+// that allocates and frees goes through all of the quarantine's memory before it meets a page again.
+//
 // I1  a byte of a block handed out lies in a taken unit of an arena. The shadow of a taken unit, and of the one
 //     behind it in the arena, is populated, and stays so.
 //
@@ -27,6 +30,8 @@ namespace penumbra::heap {
 inline constexpr std::size_t kArenaAlignment = 32u << 20;
 // Two segments: one that the first thread takes whole, one to go on with.
 inline constexpr std::size_t kFirstArena = 2 * kArenaAlignment;
+// Units taken before huge pages are asked for: 8 MiB.
+inline constexpr std::size_t kUnitsBeforeHuge = 256;
 inline constexpr std::size_t kMaxArenas = 64;  // MI_MAX_ARENAS in 2.0.9
 
 class Arenas {
@@ -76,6 +81,7 @@ class Arenas {
 
   const AppRange* find(AppAddr a) const;
   bool take_slowly(std::size_t unit);
+  void advise_huge(AppAddr unit, AppRange arena) const;
 
   AppRange span_;
   Manage manage_ = nullptr;

@@ -56,6 +56,10 @@ struct ObjectInfo {
 
 ObjectInfo inspect(const void* object);
 
+// The first `bytes` bytes of a live object become those of another one, just allocated; the first is about to be freed and
+// its content may be gone afterwards.
+void move_contents(void* to, void* from, std::size_t bytes);
+
 // Null with errno ENOMEM when it cannot be had.
 void* allocate(const Request& request);
 // `by` kNone accepts any allocator. `was` receives the allocator that a freed object came from.

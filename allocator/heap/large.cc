@@ -10,12 +10,14 @@
 //
 // Freed objects of up to 1 MiB, whose shadow is all there, are poisoned and wait in the heap's quarantine; then, as
 // larger ones at once, they go to the region allocator's lazy lists. It makes the larger ones inaccessible as it takes
-// them (memory ruling 4): they keep no memory that a quarantine could count.
+// them (memory ruling 4): they keep no memory that a quarantine could count. Their regions are mappings of their own, so
+// realloc moves the pages of one to the other and copies only the first, which holds the header.
 #include "allocator/heap/internal.h"
 #include "allocator/region/area_index.h"
 #include "allocator/region/node.h"
 #include "allocator/region/regions.h"
 #include "runtime/base/check.h"
+#include "runtime/base/os_linux.h"
 #include "runtime/base/raw_memory.h"
 #include "runtime/base/thread_id.h"
 #include "shadow/poison.h"
@@ -83,6 +85,21 @@ void* allocate_large(const Request& request) {
     raw_set(object.ptr<void>(), kJunk, std::min(request.bytes, g_heap.junk_bytes));
   }
   return object.ptr<void>();
+}
+
+void move_contents(void* to_object, void* from_object, std::size_t bytes) {
+  const AppAddr to(to_object);
+  const AppAddr from(from_object);
+  const auto is_mapping = [](const Facts& facts) {
+    return facts.is_large && facts.alignment_log == 4 && !has_whole_shadow(kHeaderBytes, facts.bytes);
+  };
+  constexpr std::size_t kFirst = kPageSize - kHeaderBytes;  // bytes in the page of the header
+  if (bytes > kFirst && is_mapping(unpack(header_of(to).word.load(std::memory_order_relaxed))) &&
+      is_mapping(unpack(header_of(from).word.load(std::memory_order_relaxed))) &&
+      os::move_pages(from + kFirst, to + kFirst, round_up(bytes - kFirst, kPageSize)).ok()) {
+    bytes = kFirst;
+  }
+  raw_copy(to_object, from_object, bytes);
 }
 
 void free_large(AppAddr object, const Facts& facts, std::uint64_t claimed_word, StackId stack,

@@ -15,7 +15,6 @@
 
 namespace penumbra::region {
 
-inline constexpr std::size_t kHugePageSize = std::size_t{2} << 20;
 inline constexpr std::uint32_t kUnitPages = shadow::kUnitSize / kPageSize;
 // Retained memory is zeroed by hand up to here, and dropped above: two page faults cost as much (memory ruling 13).
 inline constexpr std::size_t kZeroByHand = 16 << 10;

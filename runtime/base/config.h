@@ -12,6 +12,7 @@ namespace penumbra {
 
 inline constexpr unsigned kPageShift = 12;
 inline constexpr std::size_t kPageSize = std::size_t{1} << kPageShift;
+inline constexpr std::size_t kHugePageSize = std::size_t{2} << 20;
 
 // One past the highest user address on x86-64 with four-level tables (Documentation/x86/x86_64/mm.rst).
 inline constexpr std::size_t kUserAddressEnd = std::size_t{1} << 47;

@@ -101,6 +101,18 @@ Result remap_fresh(AppAddr at, std::size_t bytes) {
   return map(at, bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE | MAP_FIXED);
 }
 
+Result move_pages(AppAddr from, AppAddr to, std::size_t bytes) {
+  check_range(from, bytes);
+  check_range(to, bytes);
+  if (is_sealed()) return Result(-EPERM);
+  const Result moved =
+      memory_call(MemoryCall::kRemap, SYS_mremap, as_long(from), static_cast<long>(bytes), static_cast<long>(bytes),
+                  MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, as_long(to));
+  // The kernel may have unmapped the target before it failed. Nobody else has come there, or it is still mapped.
+  if (!moved.ok()) map(to, bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE | MAP_FIXED_NOREPLACE).ignore();
+  return moved;
+}
+
 Result map_file_at(AppAddr at, std::size_t bytes, int prot, int fd, std::uint64_t offset) {
   check_range(at, bytes);
   return memory_call(MemoryCall::kMap, SYS_mmap, as_long(at), static_cast<long>(bytes), prot, MAP_SHARED | MAP_FIXED,

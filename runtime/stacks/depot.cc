@@ -20,8 +20,9 @@ constexpr std::uint64_t kMinBudget = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMaxBudget = std::uint64_t{16} << 30;
 // Memory is opened in steps, so that an unused budget counts against no commit limit.
 constexpr std::uint64_t kOpenStep = std::uint64_t{1} << 20;
-// Budget bytes per bucket: a record of some 20 frames takes about 180, so chains stay about one long when full.
-constexpr std::uint64_t kBytesPerBucket = 128;
+// Budget bytes per bucket: a record of some 20 frames takes about 180, so chains are three long when all is full. Buckets
+// are met in random order, and a process that stores few stacks pays two page faults for every page of them.
+constexpr std::uint64_t kBytesPerBucket = 512;
 
 // Never the upper half of a frame's address, which user space ends below 2^47.
 constexpr std::uint64_t kMagic = 0x9e37;

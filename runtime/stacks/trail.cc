@@ -18,6 +18,31 @@ constexpr std::uint32_t kRetry = 4096;
 
 alignas(64) constinit Trail g_trails[kTrails];
 
+// A stack that the depot has, known by its whole 64-bit hash: cc1 goes round in twenty thousand stacks, and each look into
+// the depot misses the cache several times. Two stacks that differ in one frame never share a hash (the multiplier is
+// odd), others by chance, one in 2^64. All threads write; the words are told to belong together by what they add up to.
+class RecentStack {
+ public:
+  StackId id_of(std::uint64_t polynomial) const {
+    const std::uint64_t id = id_.load(std::memory_order_acquire);
+    return (key_.load(std::memory_order_relaxed) ^ id * kDepotMultiplier) == polynomial ? static_cast<StackId>(id)
+                                                                                        : kNoStack;
+  }
+
+  void set(std::uint64_t polynomial, StackId id) {
+    key_.store(polynomial ^ id * kDepotMultiplier, std::memory_order_relaxed);
+    id_.store(id, std::memory_order_release);
+  }
+
+ private:
+  std::atomic<std::uint64_t> key_{0};
+  std::atomic<std::uint64_t> id_{0};
+};
+
+constexpr std::size_t kRecentStacks = 1u << 14;  // 256 KiB, of which a process touches what it uses
+
+alignas(64) constinit RecentStack g_recent[kRecentStacks];
+
 struct ThreadState {
   Trail* trail = nullptr;
   std::uint32_t retry_in = 0;
@@ -94,12 +119,21 @@ void Trail::forget() {
 Trail::Match Trail::verify(std::size_t node, std::size_t wanted, std::uintptr_t limit) const {
   const std::size_t there = kNodes - node;
   const std::size_t end = node + (wanted < there ? wanted : there);
+  const bool reaches = wanted <= there || is_complete_;
+  // Mostly all of it holds, so all of it is compared before the one branch. sp_ ascends: below the limit is the last.
+  if (end > node && sp_[end - 1] <= limit) [[likely]] {
+    std::uintptr_t difference = 0;
+    for (std::size_t n = node; n + 1 < end; ++n) {
+      difference |= (load_word(sp_[n + 1] - 8) ^ pc_[n + 1]) | (load_word(slot_[n]) ^ bp_[n + 1]);
+    }
+    if (difference == 0) return {end - 1, reaches};
+  }
   std::size_t i = node;
   while (i + 1 < end && sp_[i + 1] <= limit && load_word(sp_[i + 1] - 8) == pc_[i + 1] &&
          load_word(slot_[i]) == bp_[i + 1]) {
     ++i;
   }
-  return {i, i + 1 >= end && (wanted <= there || is_complete_)};
+  return {i, i + 1 >= end && reaches};
 }
 
 bool Trail::add_fresh(const Place& place, std::uintptr_t bp_slot) {
@@ -173,6 +207,16 @@ bool Trail::join_fresh() {
   return true;
 }
 
+StackId Trail::id_of(std::size_t node, std::size_t count) const {
+  const std::uint64_t polynomial = hash_[node] - hash_[node + count] * depot_power(count);
+  const std::uint32_t hash = depot_hash_finish(polynomial);
+  RecentStack& recent = g_recent[hash % kRecentStacks];
+  if (const StackId known = recent.id_of(polynomial); known != kNoStack) return known;
+  const StackId id = depot_put_hashed(&pc_[node], count, hash);
+  recent.set(polynomial, id);
+  return id;
+}
+
 bool Trail::record(const CodeContext& from, std::size_t depth, StackId& id) {
   const std::uint32_t epoch = module_epoch();
   if (epoch != epoch_ || depth != depth_) {
@@ -189,8 +233,7 @@ bool Trail::record(const CodeContext& from, std::size_t depth, StackId& id) {
   const std::size_t node = top_;
   if (ids_[node] == kNoStack) {
     const std::size_t count = kNodes - node < depth ? kNodes - node : depth;
-    const std::uint64_t polynomial = hash_[node] - hash_[node + count] * depot_power(count);
-    ids_[node] = depot_put_hashed(&pc_[node], count, depot_hash_finish(polynomial));
+    ids_[node] = id_of(node, count);
   }
   id = ids_[node];
   return true;

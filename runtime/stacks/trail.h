@@ -64,6 +64,7 @@ class Trail {
   bool join_fresh();
   bool end_walk(bool is_complete);
   void forget();
+  StackId id_of(std::size_t node, std::size_t count) const;
 
   Place place_of(std::size_t node) const { return {pc_[node], sp_[node], bp_[node]}; }
   std::uintptr_t kept_bp(std::size_t node) const { return reinterpret_cast<std::uintptr_t>(&bp_[node]); }

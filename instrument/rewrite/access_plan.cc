@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "instrument/rewrite/libc_roles.h"
 #include "runtime/base/system_calls.h"
@@ -15,6 +16,27 @@ constexpr std::uint32_t kPrologue = 12;
 
 Register lowest(RegSet set) {
   return static_cast<Register>(std::countr_zero(set));
+}
+
+// Does an instruction that has to do with rsp use it only to push, pop, return, open or close a frame, or to name a place
+// at or above it? Then no other register learns where the stack is.
+bool uses_stack_plainly(const Form& form, std::span<const std::uint8_t> bytes) {
+  std::size_t at = 0;
+  while (at < bytes.size() && (bytes[at] == 0x66 || bytes[at] == 0xf2 || bytes[at] == 0xf3)) ++at;
+  if (at < bytes.size() && (bytes[at] & 0xf0) == 0x40) ++at;
+  if (at >= bytes.size()) return false;
+  const std::uint8_t opcode = bytes[at];
+  if (opcode >= 0x50 && opcode <= 0x5f) return opcode != 0x54 && opcode != 0x5c;  // push, pop of another than rsp
+  if (opcode == 0x68 || opcode == 0x6a || form.flow == Flow::kReturn) return true;
+  if (at + 1 >= bytes.size()) return false;
+  const std::uint8_t modrm = bytes[at + 1];
+  if (opcode == 0x81 || opcode == 0x83) {
+    if (modrm == 0xec || modrm == 0xc4) return true;  // sub rsp, n and add rsp, n
+  }
+  const bool is_move = opcode == 0x8b || opcode == 0x89 || opcode == 0xc7;
+  const bool names_rsp = opcode != 0xc7 && (modrm >> 3 & 7) == 4;  // or r12: then it is one too many
+  return is_move && !names_rsp && form.operand_count == 1 && form.operands[0].base == kRsp &&
+         form.operands[0].index == kNoRegister && displacement(form, bytes) >= 0;
 }
 
 // What a check at one place would cost, in steps; lower is better.
@@ -66,16 +88,30 @@ bool AccessPlanner::has_frame_pointer(const Function& function) const {
   return copied;
 }
 
-// Compilers use the red zone in leaves only; a callee would overwrite it. Where a slot below rsp is named, anything goes.
+// Compilers use the red zone in leaves only; a callee would overwrite it. A leaf uses it only if it names a place below
+// rsp, by rsp itself or by a copy of rsp. Its parts elsewhere may have done so where control comes to its middle from them
+// or goes to theirs.
 bool AccessPlanner::may_use_red_zone(const Function& function) const {
   bool calls = false;
+  bool keeps_above = true;
   for (std::uint32_t i = function.first; i < function.first + function.count; ++i) {
     const Form& form = program_.form(i);
     calls |= form.flow == Flow::kCall || form.flow == Flow::kIndirectCall;
     if (form.operand_count != 0 && form.operands[0].base == kRsp && displacement(form, program_.bytes(i)) < 0)
       return true;
+    if (((form.reads | form.touches) & reg(kRsp)) != 0) keeps_above &= uses_stack_plainly(form, program_.bytes(i));
   }
-  return !calls;
+  if (calls) return false;
+  if (!keeps_above) return true;
+  for (std::uint32_t k = 0; k < function.block_count; ++k) {
+    const Block& block = program_.blocks()[function.first_block + k];
+    if (k != 0 && (block.entry & kEntryJump) != 0) return true;
+    for (const std::uint32_t to : program_.successors(block)) {
+      const Function& other = program_.functions()[program_.blocks()[to].function];
+      if (&other != &function && to != other.first_block) return true;
+    }
+  }
+  return false;
 }
 
 Disposition AccessPlanner::classify(std::uint32_t instruction, std::uint8_t operand, bool has_frame_pointer) const {
@@ -208,6 +244,16 @@ void AccessPlanner::plan_block(std::uint32_t number, bool frame_pointer, Functio
   }
 }
 
+// Those of `set` that the next instructions do not touch, as far ahead as there are any: what is popped takes a while.
+RegSet AccessPlanner::quiet(RegSet set, std::uint32_t i, const Block& block) const {
+  for (; i < block.first + block.count; ++i) {
+    const RegSet rest = set & ~(program_.form(i).reads | program_.form(i).touches);
+    if (rest == 0) break;
+    set = rest;
+  }
+  return set;
+}
+
 // Picks the cheapest place between the block's begin and the first access, and what is saved there.
 void AccessPlanner::place(Check& check, std::uint32_t number, const std::vector<RegSet>& live, bool red_zone) {
   const Block& block = program_.blocks()[number];
@@ -234,7 +280,7 @@ void AccessPlanner::place(Check& check, std::uint32_t number, const std::vector<
       how.scratch = take(free);
     } else {
       how.pushes_scratch = true;
-      how.scratch = lowest(kAllRegisters & ~operands & ~reg(kRsp) & ~reg(kRax));
+      how.scratch = lowest(quiet(kAllRegisters & ~operands & ~reg(kRsp) & ~reg(kRax), i, block));
     }
     if (how.saves_flags) {
       price.cost += 3;

@@ -116,6 +116,7 @@ class AccessPlanner {
   bool may_use_red_zone(const Function& function) const;
   void plan_block(std::uint32_t block, bool has_frame_pointer, FunctionPlan& plan);
   void plan_system_calls(std::uint32_t block, FunctionPlan& plan) const;
+  RegSet quiet(RegSet set, std::uint32_t instruction, const Block& block) const;
   void place(Check& check, std::uint32_t block, const std::vector<RegSet>& live, bool may_use_red_zone);
 
   const Program& program_;

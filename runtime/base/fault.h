@@ -23,6 +23,7 @@ enum class FaultKind : std::uint8_t {
   kSizeMismatch,    // sized delete with another size or alignment than the block has
   kCorruptHeader,   // a block's header was overwritten
   kOverlap,         // memcpy-like call whose ranges overlap: [addr,+size) and [other_addr,+size)
+  kRefcount,        // a reference count was misused; words say how, addr is the count
   kWildAccess,      // a SIGSEGV that no region explains; addr is si_addr
 };
 
@@ -40,6 +41,7 @@ struct Fault {
   AppAddr other_addr;              // second range of kOverlap
   CodeContext context;             // where: unwinding starts here
   const char* function = nullptr;  // libc or API entry point that found it ("memcpy"), else null
+  const char* words = nullptr;     // of kRefcount: what is wrong, a whole line
   const void* ucontext = nullptr;  // ucontext_t* when found in a signal handler; all registers are there
   int signal = 0;                  // of kWildAccess: SIGSEGV or SIGBUS
   bool address_known = true;       // false for a general protection fault whose operand could not be worked out

@@ -132,6 +132,7 @@ void append_details(TextBuffer& out, const ReportInput& input) {
       append_range(out, fault.other_addr, fault.size);
       out.append("\n");
       break;
+    case FaultKind::kRefcount: out.append(fault.words).append("\n"); break;
     case FaultKind::kWrappedAccess:
       out.append("The size wraps around; as a signed number it is ")
           .dec_signed(static_cast<std::int64_t>(fault.size))

@@ -100,6 +100,7 @@ Access access_of(const Snapshot& s) {
       break;
     case FaultKind::kBadAccess:
     case FaultKind::kWrappedAccess:
+    case FaultKind::kRefcount:
     case FaultKind::kOverlap: break;
   }
   return s.fault.is_write ? Access::kWrite : Access::kRead;
@@ -150,6 +151,7 @@ const char* class_word(BugClass bug_class) {
     case BugClass::kWildMemoryAccess: return "wild-memory-access";
     case BugClass::kOutOfBounds: return "out-of-bounds";
     case BugClass::kParamOverlap: return "memcpy-param-overlap";
+    case BugClass::kRefcount: return "refcount";
     case BugClass::kStackOverflow: return "stack-overflow";
     case BugClass::kBusError: return "bus-error";
     case BugClass::kUnknownCrash: return "unknown-crash";
@@ -170,6 +172,7 @@ Diagnosis diagnose(const Snapshot& s) {
     case FaultKind::kSizeMismatch: d.bug_class = BugClass::kSizeMismatch; break;
     case FaultKind::kCorruptHeader: d.bug_class = BugClass::kSlabCorruption; break;
     case FaultKind::kOverlap: d.bug_class = BugClass::kParamOverlap; break;
+    case FaultKind::kRefcount: d.bug_class = BugClass::kRefcount; break;
     case FaultKind::kWildAccess:
       d.bug_class = s.in_span && s.fault.address_known ? class_of_area(s) : class_of_wild(s, s.fault.addr);
       break;

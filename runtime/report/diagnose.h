@@ -113,6 +113,7 @@ enum class BugClass : std::uint8_t {
   kWildMemoryAccess,
   kOutOfBounds,
   kParamOverlap,
+  kRefcount,
   kStackOverflow,
   kBusError,
   kUnknownCrash,

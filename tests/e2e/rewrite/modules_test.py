@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PENUMBRA, LIBRARY, HOST, PLUGIN, BUSY = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
@@ -85,6 +86,32 @@ class Modules(unittest.TestCase):
         again = self.run_it(HOST, PLUGIN, "1", "f")
         self.assertEqual(self.reports(again), ["overflow_in_plugin"], again.stderr)
         self.assertEqual(sorted(os.listdir(self.folder.name)), made)
+
+    def test_the_program_sees_no_child_of_ours(self):
+        self.prepare(HOST)
+        done = self.run_it(HOST, PLUGIN, "1", "f", "children")
+        self.assertEqual((done.stdout, self.reports(done)), ("no children\nsum 318\n", ["overflow_in_plugin"]), done.stderr)
+
+    def test_dlopen_waits_two_seconds_and_the_helper_finishes_by_itself(self):
+        self.prepare(HOST)
+        self.run_it(HOST, PLUGIN, "0", "n")  # prepares the libraries
+        # The same library, with a slow helper beside it.
+        folder = pathlib.Path(self.folder.name) / "slow"
+        (folder / "launcher").mkdir(parents=True)
+        shutil.copy(LIBRARY, folder / "libpenumbra.so")
+        helper = folder / "launcher/penumbra"
+        helper.write_text(f"#!/bin/sh\nsleep 4\necho \"$@\" > {folder}/finished\n")
+        helper.chmod(0o755)
+        begin = time.monotonic()
+        done = self.run_it(HOST, PLUGIN, "1", "f", "children", options="symbolize=0", LD_PRELOAD=str(folder / "libpenumbra.so"))
+        took = time.monotonic() - begin
+        self.assertEqual((done.stdout, self.reports(done)), ("no children\nsum 318\n", []), done.stderr)
+        self.assertEqual(self.counts(done)["modules missing"], 1)
+        self.assertGreaterEqual(took, 1.9)
+        self.assertLess(took, 6.5)
+        while not (folder / "finished").exists() and time.monotonic() < begin + 30:
+            time.sleep(0.1)
+        self.assertEqual((folder / "finished").read_text(), f"rewrite --prepare -o {self.folder.name} {PLUGIN}\n")
 
     def test_a_plugin_opened_by_a_relative_path_is_prepared_too(self):
         shutil.copy(PLUGIN, self.folder.name + "/relative.so")

@@ -10,6 +10,7 @@
 #include "runtime/report/compose.h"
 #include "runtime/report/exit_status.h"
 #include "runtime/report/own_stack.h"
+#include "runtime/report/place.h"
 #include "runtime/report/report_lock.h"
 #include "runtime/report/seen_places.h"
 #include "runtime/report/sink.h"
@@ -46,18 +47,21 @@ void* stack_top() {
   return g_stack + sizeof g_stack;
 }
 
+// Kinds, directions and tags share one word of a place's key; see place.h for the direction.
+constexpr unsigned kDirectionShift = 24;
+
 // What was wrong, as far as one look tells: enough to recognise most repeats without a lock.
-std::uint32_t cheap_kind(const Fault& fault) {
+std::uint32_t cheap_kind(const Fault& fault, const FaultPlace& place) {
   std::uint32_t tag = 0;
   if (fault.kind == FaultKind::kBadAccess && shadow::is_reserved() && shadow::has_shadow(fault.bad)) {
     tag = *shadow::shadow_of(fault.bad).ptr<const volatile std::uint8_t>();
   }
-  return 0x10000u | static_cast<std::uint32_t>(fault.kind) << 8 | tag;
+  return place.direction << kDirectionShift | 0x10000u | static_cast<std::uint32_t>(fault.kind) << 8 | tag;
 }
 
 // The bug class as a place's second half; never a value of cheap_kind().
-std::uint32_t class_kind(BugClass bug_class) {
-  return static_cast<std::uint32_t>(bug_class);
+std::uint32_t class_kind(BugClass bug_class, const FaultPlace& place) {
+  return place.direction << kDirectionShift | static_cast<std::uint32_t>(bug_class);
 }
 
 void name_stack(const Stack& stack, bool first_is_exact) {
@@ -66,20 +70,25 @@ void name_stack(const Stack& stack, bool first_is_exact) {
   }
 }
 
-void prepare_and_compose(void* fault_argument) {
-  const Fault& fault = *static_cast<const Fault*>(fault_argument);
+struct PlacedFault {
+  const Fault& fault;
+  FaultPlace place;
+};
+
+void prepare_and_compose(void* argument) {
+  const auto& [fault, place] = *static_cast<const PlacedFault*>(argument);
   collect(g_sources, fault, g_snapshot);
   g_input.snapshot = &g_snapshot;
   g_input.names = &g_names;
   g_input.diagnosis = diagnose(g_snapshot);
-  switch (g_seen.note(fault.context.pc, class_kind(g_input.diagnosis.bug_class))) {
+  switch (g_seen.note(place.pc, class_kind(g_input.diagnosis.bug_class, place))) {
     case SeenPlaces::Verdict::kNew: break;
     case SeenPlaces::Verdict::kRepeat:
       if (g_options->multi_shot) break;
       return;
     case SeenPlaces::Verdict::kFull: return;
   }
-  g_seen.note(fault.context.pc, cheap_kind(fault));
+  g_seen.note(place.pc, cheap_kind(fault, place));
   g_is_new = true;
 
   collect_stacks(g_sources, g_snapshot, g_input);
@@ -113,11 +122,12 @@ bool ends_process(const Diagnosis& diagnosis) {
   return false;
 }
 
-void report_locked(const Fault& fault, bool counts) {
+void report_locked(PlacedFault& placed, bool counts) {
+  const Fault& fault = placed.fault;
   g_text.clear();
   g_is_new = false;
   g_is_composing.store(true, std::memory_order_relaxed);
-  const bool finished = penumbra_call_on_stack(prepare_and_compose, const_cast<Fault*>(&fault), stack_top()) != 0;
+  const bool finished = penumbra_call_on_stack(prepare_and_compose, &placed, stack_top()) != 0;
   g_is_composing.store(false, std::memory_order_relaxed);
   if (!finished) {
     g_text.append("\npenumbra: a fault inside the report of ")
@@ -163,13 +173,14 @@ void compose_print(void* printing_argument) {
 
 void report(const Fault& fault, bool counts) {
   if (g_options == nullptr) return;
-  if (!g_options->multi_shot && g_seen.note_if_seen(fault.context.pc, cheap_kind(fault))) return;
+  PlacedFault placed{fault, place_of(g_sources, fault)};
+  if (!g_options->multi_shot && g_seen.note_if_seen(placed.place.pc, cheap_kind(fault, placed.place))) return;
   const int saved_errno = errno;
   const bool may_block = !os::is_sealed();
   const os::SignalSet old = may_block ? os::block_signals(~kSynchronous) : 0;
   switch (g_lock.acquire(current_task(), kReportWaitNs)) {
     case Acquired::kYes:
-      report_locked(fault, counts);
+      report_locked(placed, counts);
       g_lock.release();
       break;
     case Acquired::kNested: say_line("a fault inside a report is not reported", fault); break;
@@ -188,6 +199,7 @@ void init_reports(const Options& options, const Sources& sources, SymbolizeHook 
   g_options = &options;
   g_sources = sources;
   g_symbolize = symbolize;
+  init_places();
   remember_executable();
   open_sink(options.log_path);
   init_exit_status(static_cast<int>(options.exitcode));

@@ -11,6 +11,7 @@
 #include "instrument/abi/compiled.h"
 #include "instrument/abi/leaving.h"
 #include "instrument/libc/init.h"
+#include "instrument/libc/resource_limits.h"
 #include "instrument/load/areas.h"
 #include "instrument/load/load.h"
 #include "instrument/load/system_calls.h"
@@ -215,6 +216,7 @@ Stage bring_up(char** envp) {
     lead_libc_to_entry_points();
   }
   if (heap == preload::Source::kOurs) lead_libc_to_heap();
+  libc::hide_inherited_limits();  // all that is ours is mapped, and the room that was held is not any more
   return Stage::kReady;
 }
 

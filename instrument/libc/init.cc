@@ -1,7 +1,6 @@
 #include "instrument/libc/init.h"
 
 #include "instrument/libc/entry.h"
-#include "instrument/libc/resource_limits.h"
 #include "instrument/libc/state.h"
 #include "runtime/base/export.h"
 #include "runtime/base/os_linux.h"
@@ -58,7 +57,6 @@ void init(const Options& options, const Hooks& hooks) {
   state.end_process = hooks.end_process;
   state.rt_sigaction = hooks.rt_sigaction;
   state.is_host = true;
-  hide_inherited_limits();
   state.checks_on = options.libc && options.shadow != ShadowKind::kOff && shadow::is_reserved();
 }
 

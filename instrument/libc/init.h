@@ -29,8 +29,8 @@ struct Hooks {
 // point asks the loader by itself on its first call, which a signal handler should not have to do.
 void resolve_all();
 
-// resolve_all(), then, unless the options or a missing shadow say no, checks on. Our memory is guarded and hidden from
-// now on. Called once, after everything large has been mapped and before the program's first thread.
+// resolve_all(), then, unless the options or a missing shadow say no, checks on. Our memory is guarded from now on.
+// Called once, before the program's first thread. hide_inherited_limits() follows once everything large is mapped.
 void init(const Options& options, const Hooks& hooks);
 
 bool is_checking();

@@ -77,7 +77,7 @@ void prepare(const Program& program, const std::string& given) {
   if (folder.empty()) {
     say("rewrite=1 needs cache=FOLDER, or HOME in the environment; nothing is rewritten");
   } else {
-    prepare_modules(program.path, folder);
+    prepare_modules(program.path, folder, options.verbose);
   }
 }
 
@@ -91,7 +91,7 @@ int run(const CommandLine& line) {
     remove_preload();
   } else {
     preload(find_library());
-    prepare(program, line.options);
+    if (program.native_why.empty()) prepare(program, line.options);
   }
   add_options(line.options);
   return execute(program.path, line.arguments);

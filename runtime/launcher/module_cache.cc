@@ -85,19 +85,30 @@ fs::path module_path(const rewrite::ElfImage& image, const std::string& folder) 
   return fs::path(folder) / (image.build_id() + PENUMBRA_MODULE_SUFFIX);
 }
 
+// Built with -fsanitize=kernel-address or a sanitizer (process ruling 6): a second check of every access would report each
+// fault twice, and those of its own checks would be taken for accesses.
+bool carries_own_checks(const rewrite::ElfImage& image) {
+  return image.imports("__asan_");
+}
+
 // Only what the file itself forbids: a full disk may be less full next time.
 void mark_as_impossible(const std::string& file, const std::string& folder) {
   try {
     const rewrite::ElfImage image(file);
-    if (image.has_text_relocations()) std::ofstream(module_path(image, folder));
+    if (image.has_text_relocations() || carries_own_checks(image)) std::ofstream(module_path(image, folder));
   } catch (const rewrite::ImageError&) {
     // Has no identity, so there is no name to say it under; the library does not ask for such modules.
   }
 }
 
+// True also where there is nothing to be made, and nothing to be said about it.
 bool has_module_file(const std::string& file, const std::string& folder) {
   try {
     const rewrite::ElfImage image(file);
+    if (carries_own_checks(image)) {
+      mark_as_impossible(file, folder);
+      return true;
+    }
     return image.build_id().empty() || fs::exists(module_path(image, folder));
   } catch (const rewrite::ImageError&) {
     return true;  // nothing to be made
@@ -122,6 +133,8 @@ RewriteResult rewrite_file(const std::string& file, const std::string& folder,
   if (image.build_id().empty())
     throw rewrite::ImageError(fmt::format("{}: has no build-id, by which a module is known", file));
   if (image.has_text_relocations()) throw rewrite::ImageError(fmt::format("{}: has text relocations", file));
+  if (carries_own_checks(image))
+    throw rewrite::ImageError(fmt::format("{}: carries its own checks (it uses __asan_ entry points)", file));
   const rewrite::Program program(image, decoder);
   const rewrite::Liveness liveness(program);
   rewrite::Relocator relocator(program, liveness, options);
@@ -190,7 +203,7 @@ std::string disassemble_function(const std::string& file, const std::string& nam
   return rewrite::list_function(program, module, function);
 }
 
-void prepare_modules(const std::string& program, const std::string& folder) {
+void prepare_modules(const std::string& program, const std::string& folder, bool verbose) {
   std::error_code error;
   if (!make_folder(folder, error)) {
     fmt::print(stderr, "penumbra: {}: {}; nothing is rewritten\n", folder, error.message());
@@ -204,7 +217,7 @@ void prepare_modules(const std::string& program, const std::string& folder) {
     if (!trouble.empty()) fmt::print(stderr, "penumbra: {}; it runs unchecked\n", trouble);
     if (is_terminal) {
       fmt::print(stderr, "\rpenumbra: prepared {} of {} modules{}", done, all, done == all ? "\n" : "");
-    } else if (done == all) {
+    } else if (verbose && done == all) {
       fmt::print(stderr, "penumbra: prepared {} modules\n", all);
     }
   });

@@ -34,8 +34,9 @@ std::string disassemble_function(const std::string& file, const std::string& nam
                                  const rewrite::RewriteOptions& options);
 
 // Makes the folder, then a module file for the program and each of its libraries that has none yet, on all CPUs. Progress
-// goes to stderr, only when there is something to do; a file that cannot be rewritten runs unchecked and is named there.
-void prepare_modules(const std::string& program, const std::string& folder);
+// goes to stderr if that is a terminal (a program's output stays its own), else one line if `verbose`; a file that cannot be
+// rewritten runs unchecked and is named there.
+void prepare_modules(const std::string& program, const std::string& folder, bool verbose);
 
 // The same for these files alone, silently. A file that cannot be rewritten gets an empty module file, which nobody
 // believes and which says that there is no point in asking again.

@@ -173,6 +173,7 @@ def run_row(root, row):
     started = time.monotonic()
     environment = dict(os.environ, CC=row.compiler[0], CXX=row.compiler[1], MALLOC_PERTURB_="0", **row.environment)
     folder = root / f"build-{row.folder or row.name}"
+    environment["XDG_CACHE_HOME"] = str(folder / "cache")  # module files of what is tested
     trouble = build(root, row, folder, environment)
     if trouble is not None:
         say(trouble)

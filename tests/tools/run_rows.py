@@ -44,6 +44,8 @@ FULL_ROWS = [
     Row("off", GCC, ["-Dvalidate=off"], ["unit", "e2e", "bench-smoke"]),
     # Sources broken on purpose, one property each: the tests must notice.
     Row("mutations", GCC, ["-Dvalidate=off"], ["mutations"], folder="off"),
+    # Half an hour of mixed work with every invariant checked, in the folder of the first row.
+    Row("half-hour", GCC, ["-Dvalidate=every_op"], ["long"], {"PENUMBRA_SOAK_SECONDS": "1800"}, "gcc"),
     # Every program ten times, its cases each time in another order. Not GTEST_REPEAT: some claims are about what the
     # first use in a process does.
     Row("soak", GCC, ["-Dvalidate=off"], ["unit"], {"GTEST_SHUFFLE": "1"}, "off", repeat=10),

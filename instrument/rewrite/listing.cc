@@ -59,7 +59,7 @@ class Listing {
   }
   std::uint64_t original(std::uint32_t offset) const { return program_.text_begin() + offset; }
 
-  // The function's records are those of its instructions, one behind the other.
+  // The function's records are those of its instructions, one behind the other; its slow parts stand elsewhere.
   void find_places() {
     const auto& places = module_.places;
     const auto is_ours = [&](const ModulePlace& p) {
@@ -73,14 +73,15 @@ class Listing {
 
   bool decode(std::uint32_t at, Decoded& result) const {
     result.at = at;
-    return at < end_ && ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder_, module_.code.data() + at, end_ - at,
-                                                            &result.instruction, result.operands.data()));
+    const auto end = static_cast<std::uint32_t>(module_.code.size());
+    return at < end && ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder_, module_.code.data() + at, end - at,
+                                                           &result.instruction, result.operands.data()));
   }
 
-  // Slow parts stand behind the last instruction's own place: what comes after an int3 or the last flow of control.
   void name_slow_parts() {
     Decoded d;
-    for (std::uint32_t at = module_.places[first_].code_offset; decode(at, d); at += d.instruction.length) {
+    for (std::uint32_t at = module_.places[first_].code_offset; at < end_ && decode(at, d);
+         at += d.instruction.length) {
       if (d.instruction.meta.category != ZYDIS_CATEGORY_COND_BR) continue;
       const std::uint32_t to = target(d);
       const bool is_slow = std::ranges::any_of(module_.checks, [&](const ModuleCheck& check) {

@@ -11,6 +11,9 @@
 //     call:call g        <--------------------------------+
 //          jmp r'        ------->    r':  ...
 //
+// Slow paths (thunks) stand apart from what runs, behind the code of many functions: they are half of all code, and next to
+// their checks they would fill the pages, the instruction cache's lines and the page table with what nobody executes.
+//
 // R1  every original instruction of a relocated function has one place in the area, in the function's order.
 // R2  no patch covers a byte that control can reach from unpatched code: calls, entries that stay native, other entries.
 // R4  control comes to a redirected function (libc_roles.h) through its original entry, but from its own kind.
@@ -110,6 +113,7 @@ class Relocator {
     std::uint32_t back = 0;
     Check check;
     std::uint32_t first_access = 0;
+    bool may_use_red_zone = true;
   };
   struct TableCopy {
     std::uint64_t table = 0;
@@ -131,7 +135,8 @@ class Relocator {
   // Returns where the call stands.
   std::uint32_t emit_system_hook(unsigned slot, std::uint32_t instruction, std::uint32_t access,
                                  bool may_use_red_zone);
-  void emit_thunk(const PendingThunk& thunk, bool may_use_red_zone);
+  void emit_thunks();
+  void emit_thunk(const PendingThunk& thunk);
   void emit_instruction(const Function& function, std::uint32_t instruction);
   void copy_instruction(std::uint32_t instruction);
   std::uint32_t add_accesses(const Check& check, const FunctionPlan& plan);
@@ -152,7 +157,8 @@ class Relocator {
   std::vector<std::uint32_t> placed_;  // by instruction: code offset + 1
   std::vector<Link> links_;
   std::vector<TableOperand> table_operands_;
-  std::vector<PendingThunk> thunks_;
+  std::vector<PendingThunk> thunks_;                            // of the functions since first_hot_
+  std::uint32_t first_hot_ = 0;                                 // where the last thunks end
   std::vector<TableCopy> tables_;                               // in the order of their making
   std::vector<std::pair<std::uint32_t, std::uint32_t>> loads_;  // load instruction, index into tables_: sorted
 };

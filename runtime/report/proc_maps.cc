@@ -4,9 +4,15 @@
 
 #include "runtime/base/os_linux.h"
 #include "runtime/base/raw_memory.h"
+#include "runtime/base/scratch_pool.h"
 
 namespace penumbra::report {
 namespace {
+
+constinit ScratchPool g_buffers(kPageSize);
+constinit bool g_has_buffers = false;  // reserved at start and never given back
+// Longest line that is understood without a page: addresses, and a path of some 900 bytes.
+constexpr std::size_t kSmallBuffer = 1024;
 
 struct Cursor {
   const char* at;
@@ -65,16 +71,24 @@ bool parse_mapping(const char* line, std::size_t length, Mapping& mapping) {
   return true;
 }
 
+void reserve_mapping_buffers() {
+  g_has_buffers = g_buffers.reserve();
+}
+
 bool for_each_mapping(bool (*visit)(const Mapping& mapping, void* cookie), void* cookie) {
   const os::Result opened = os::open_read("/proc/self/maps");
   if (!opened.ok()) return false;
   const int fd = static_cast<int>(opened.value());
-  char buffer[4096];
+  // A handler may run on a small stack: its page is not to spare.
+  char small[kSmallBuffer];
+  void* const page = g_has_buffers ? g_buffers.acquire() : nullptr;
+  char* const buffer = page != nullptr ? static_cast<char*>(page) : small;
+  const std::size_t capacity = page != nullptr ? g_buffers.buffer_bytes() : sizeof small;
   std::size_t filled = 0;
   bool go_on = true;
   bool overlong = false;  // the line did not fit: what comes of it is skipped up to its newline
   while (go_on) {
-    const os::Result got = os::read(fd, buffer + filled, sizeof buffer - filled);
+    const os::Result got = os::read(fd, buffer + filled, capacity - filled);
     if (!got.ok() || got.value() == 0) break;
     filled += static_cast<std::size_t>(got.value());
     std::size_t start = 0;
@@ -87,12 +101,13 @@ bool for_each_mapping(bool (*visit)(const Mapping& mapping, void* cookie), void*
     }
     filled -= start;
     raw_move(buffer, buffer + start, filled);
-    if (filled == sizeof buffer) {
+    if (filled == capacity) {
       overlong = true;
       filled = 0;
     }
   }
   os::close(fd).ignore();
+  if (page != nullptr) g_buffers.release(page);
   return true;
 }
 

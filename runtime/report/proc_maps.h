@@ -18,6 +18,10 @@ struct Mapping {
   char path[512] = {};  // empty for anonymous memory, "[stack]" and the like for the kernel's own names
 };
 
+// Takes the buffers that listing uses; once, at start. Without them, or when all are in use, a small one on the stack
+// serves, which leaves out lines that do not fit.
+void reserve_mapping_buffers();
+
 // Calls `visit` for each mapping in ascending order until it answers false. False when the list cannot be read
 // (no /proc, sealed). Not atomic: mappings may change while they are listed.
 bool for_each_mapping(bool (*visit)(const Mapping& mapping, void* cookie), void* cookie);

@@ -11,6 +11,7 @@
 #include "runtime/report/exit_status.h"
 #include "runtime/report/own_stack.h"
 #include "runtime/report/place.h"
+#include "runtime/report/proc_maps.h"
 #include "runtime/report/report_lock.h"
 #include "runtime/report/seen_places.h"
 #include "runtime/report/sink.h"
@@ -201,6 +202,7 @@ void init_reports(const Options& options, const Sources& sources, SymbolizeHook 
   g_symbolize = symbolize;
   init_places();
   remember_executable();
+  reserve_mapping_buffers();
   open_sink(options.log_path);
   init_exit_status(static_cast<int>(options.exitcode));
   set_fault_hook(report_fault);

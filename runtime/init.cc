@@ -22,6 +22,7 @@
 #include "runtime/base/text_buffer.h"
 #include "runtime/compiled.h"
 #include "runtime/libc_link.h"
+#include "runtime/module_keys.h"
 #include "runtime/preload/objects.h"
 #include "runtime/preload/operators.h"
 #include "runtime/prepare.h"
@@ -156,7 +157,9 @@ bool may_rewrite(const Options& options) {
 void rewrite_modules(const Options& options, char** envp) {
   FixedTextBuffer<kMaxPath> folder;
   append_cache_folder(folder, options, envp);
+  read_optout_list(options);
   const load::LoadCounts counts = load::start({.cache = folder.c_str(),
+                                               .append_key = append_key,
                                                .prepare = prepare_modules,
                                                .keeps_text = os::tracer_pid() != 0,
                                                .arrived = lead_another_libc_to_heap});

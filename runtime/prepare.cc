@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <iterator>
 
+#include "runtime/base/module_key.h"
+#include "runtime/base/options.h"
 #include "runtime/base/os_process.h"
+#include "runtime/base/text_buffer.h"
 #include "runtime/report/helper_process.h"
 
 namespace penumbra::runtime {
@@ -13,7 +16,9 @@ namespace {
 
 constexpr int kPrepareMs = 2000;
 constexpr const char* kWords[] = {"rewrite", "--prepare", "-o"};
-constexpr std::size_t kMostFiles = report::kMostHelperArguments - std::size(kWords) - 1;
+// Behind the folder: --options and what the process wishes, as KEY=VALUE words.
+constexpr std::size_t kWishes = 2;
+constexpr std::size_t kMostFiles = report::kMostHelperArguments - std::size(kWords) - 1 - kWishes;
 
 // The helper writes nothing, so that its end is the first thing to be read.
 bool wait_for_end(const report::Helper& helper) {
@@ -33,7 +38,14 @@ bool wait_for_end(const report::Helper& helper) {
 
 bool prepare_modules(const char* cache, const char* const* files, std::size_t count) {
   const char* arguments[report::kMostHelperArguments + 1] = {kWords[0], kWords[1], kWords[2], cache};
-  for (std::size_t n = 0; n < count && n < kMostFiles; ++n) arguments[std::size(kWords) + 1 + n] = files[n];
+  const Options& options = process_options();
+  FixedTextBuffer<kOptionTextBytes + 64> wishes;
+  wishes.append("check=").append(check_kind_word(options.check)).append(options.exact ? ":exact=1" : ":exact=0");
+  if (options.optout[0] != '\0') wishes.append(":optout=").append(options.optout);
+  const char** next = arguments + std::size(kWords) + 1;
+  *next++ = "--options";
+  *next++ = wishes.c_str();
+  for (std::size_t n = 0; n < count && n < kMostFiles; ++n) *next++ = files[n];
   const os::SignalSet old = os::block_signals(~os::SignalSet{0});
   report::Helper helper;
   const bool is_started = report::start_helper(helper, arguments);

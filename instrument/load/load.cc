@@ -44,8 +44,10 @@ constinit Known g_known[kMaxModules];
 constinit std::size_t g_known_count = 0;
 constinit LoadCounts g_counts;
 constinit char g_cache[kMaxPath] = {};
+constinit char g_executable[kMaxPath] = {};
 constinit decltype(Settings::prepare) g_prepare = nullptr;
 constinit decltype(Settings::arrived) g_arrived = nullptr;
+constinit decltype(Settings::append_key) g_append_key = nullptr;
 constinit bool g_keeps_text = false;
 
 bool starts_with(const char* text, const char* prefix) {
@@ -99,7 +101,10 @@ Outcome rewrite(const LoadedModule& module, Known& known) {
   FixedTextBuffer<80> identity;
   if (!find_identity(module, identity)) return Outcome::kUnknown;
   FixedTextBuffer<kMaxPath> path;
-  path.append(g_cache).append("/").append(identity.c_str()).append(PENUMBRA_MODULE_SUFFIX);
+  path.append(g_cache).append("/").append(identity.c_str());
+  if (module.is_main) os::executable_path(g_executable, sizeof g_executable);
+  if (g_append_key != nullptr) g_append_key(path, module.is_main ? g_executable : module.path);
+  path.append(PENUMBRA_MODULE_SUFFIX);
   if (path.lost() != 0) return Outcome::kUnknown;
   Area area;
   switch (map_module(path.c_str(), identity.c_str(), area.file)) {
@@ -156,7 +161,6 @@ struct Asked {
 
 constinit Asked g_asked[kMostAsked];
 constinit std::size_t g_asked_count = 0;
-constinit char g_executable[kMaxPath] = {};
 
 // Where a module is known; g_known_count where it is not. Both lists are in the loader's order, so that the search, which
 // begins behind the last hit, ends at once as a rule.
@@ -205,7 +209,6 @@ void ask_for_missing() {
   for (std::size_t n = 0; n < g_asked_count; ++n) {
     files[n] = g_asked[n].module.path;
     if (!g_asked[n].module.is_main) continue;
-    os::executable_path(g_executable, sizeof g_executable);
     files[n] = g_executable;
   }
   const bool look_again = g_prepare(g_cache, files, g_asked_count) && is_cache_trusted();
@@ -261,6 +264,7 @@ LoadCounts start(const Settings& settings) {
   cache.append(settings.cache).c_str();
   g_prepare = settings.prepare;
   g_arrived = settings.arrived;
+  g_append_key = settings.append_key;
   g_keeps_text = settings.keeps_text;
   if (cache.lost() != 0 || cache.size() == 0) return g_counts;
   // Modules whose text comes patched from their file need no writable code, but libc's entries do: all or nothing.

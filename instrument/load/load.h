@@ -12,6 +12,7 @@
 #include <cstddef>
 
 #include "instrument/load/loaded_modules.h"
+#include "runtime/base/text_buffer.h"
 
 namespace penumbra::load {
 
@@ -29,6 +30,8 @@ struct LoadCounts {
 struct Settings {
   // A folder of module files that must be this user's own: code comes from there.
   const char* cache = "";
+  // Adds to a module file's name what this process wishes of the module at `path`.
+  void (*append_key)(TextBuffer& name, const char* path) = nullptr;
   // Makes module files for these files, waiting a bounded time. True when it is worth looking again. Null: nobody does.
   bool (*prepare)(const char* cache, const char* const* files, std::size_t count) = nullptr;
   // A debugger may have written breakpoints into the text: it is patched where it is.

@@ -19,6 +19,7 @@
 #include "instrument/load/system_calls.h"
 #include "runtime/base/fault.h"
 #include "runtime/base/locks.h"
+#include "runtime/base/options.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/thread_id.h"
 
@@ -134,6 +135,13 @@ OriginalState state_of(const Area& area, const SavedRegisters& saved) {
   return original_state(area, saved.return_address - 1, value, saved.flags);
 }
 
+namespace {
+
+bool is_allowed_over_read(std::uintptr_t address, std::size_t size, bool is_write) {
+  return !process_options().strict_loads && is_deliberate_over_read(address, size, is_write);
+}
+
+}  // namespace
 }  // namespace penumbra::load
 
 using namespace penumbra;
@@ -154,7 +162,7 @@ void penumbra_check_failed(const SavedRegisters* saved) {
     const std::uintptr_t address =
         saved->address + static_cast<std::uintptr_t>(std::int64_t{access.displacement} - check->low);
     const std::uintptr_t bad = first_bad_exactly(address, access.size);
-    if (bad == kAllFine || is_deliberate_over_read(address, access.size, access.is_write != 0)) continue;
+    if (bad == kAllFine || is_allowed_over_read(address, access.size, access.is_write != 0)) continue;
     report_access(state_of(*area, *saved), area->text.begin.value + access.text_offset, address, access.size,
                   access.is_write != 0, bad);
   }

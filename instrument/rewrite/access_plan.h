@@ -103,6 +103,8 @@ class AccessPlanner {
  public:
   AccessPlanner(const Program& program, const Liveness& liveness, const AccessOptions& options);
 
+  // For the functions that are planned from now on.
+  void want(const AccessOptions& options) { options_ = options; }
   FunctionPlan plan(std::uint32_t function);
   // Of a string function that is moved without checks.
   FunctionPlan plan_without_checks(std::uint32_t function);

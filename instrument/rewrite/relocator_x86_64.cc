@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 
 #include "shadow/encoding.h"
@@ -25,6 +26,9 @@ constexpr std::string_view kExcludedNames[] = {
     "_setjmp",        "__sigsetjmp",       "longjmp",         "_longjmp",    "siglongjmp",      "__longjmp_chk",
     "__libc_longjmp", "__libc_siglongjmp", "____longjmp_chk", "__longjmp",   "_start",
 };
+
+constexpr std::uint8_t kLeftOutReads = 1;
+constexpr std::uint8_t kLeftOutWrites = 2;
 
 // States of a byte while patches are placed.
 enum class ByteUse : std::uint8_t { kFree, kNative, kPatch };
@@ -55,7 +59,30 @@ bool Relocator::is_excluded(const Function& function) const {
   return false;
 }
 
+void Relocator::find_left_out() {
+  if (options_.optout.empty()) return;
+  left_out_.assign(program_.functions().size(), 0);
+  const auto& symbols = program_.image().symbols();
+  for (const OptOut& entry : options_.optout) {
+    const auto bits =
+        static_cast<std::uint8_t>((entry.reads ? kLeftOutReads : 0) | (entry.writes ? kLeftOutWrites : 0));
+    if (entry.function == "*") {
+      for (std::uint8_t& function : left_out_) function |= bits;
+      continue;
+    }
+    const auto leave_out = [&](std::uint64_t begin) {
+      const std::uint32_t function = program_.function_at(begin);
+      if (function != kNone && program_.functions()[function].range.begin == begin) left_out_[function] |= bits;
+    };
+    if (entry.function.starts_with("0x")) leave_out(std::strtoull(entry.function.c_str(), nullptr, 16));
+    for (const Symbol& symbol : symbols) {
+      if (symbol.name == entry.function) leave_out(symbol.address);
+    }
+  }
+}
+
 RewrittenModule Relocator::run() {
+  find_left_out();
   placed_.assign(program_.instructions().size(), 0);
   module_.stats.text_bytes = program_.text_end() - program_.text_begin();
   for (std::uint32_t number = 0; number < program_.functions().size(); ++number) {
@@ -65,10 +92,15 @@ RewrittenModule Relocator::run() {
       ++module_.stats.doubted;
       continue;
     }
-    if (is_excluded(function)) {
+    const std::uint8_t left_out = left_out_.empty() ? 0 : left_out_[number];
+    if (is_excluded(function) || left_out == (kLeftOutReads | kLeftOutWrites)) {
       ++module_.stats.excluded;
       continue;
     }
+    AccessOptions wanted = options_.access;
+    wanted.reads &= (left_out & kLeftOutReads) == 0;
+    wanted.writes &= (left_out & kLeftOutWrites) == 0;
+    planner_.want(wanted);
     const bool is_variant = roles_[number] == LibcRole::kStringVariant;
     const FunctionPlan plan = is_variant ? planner_.plan_without_checks(number) : planner_.plan(number);
     std::vector<bool> reach = find_reach(function, plan);
@@ -288,6 +320,13 @@ void Relocator::emit_check(const Check& check, const FunctionPlan& plan) {
   if (granules > 8) compare(8, 8);
   if (width != granules && granules <= 8) compare(width, width);
   compare(granules, width);
+  if (options_.exact && check.high - check.low > 1) {
+    // A misaligned span may begin in one granule more.
+    const auto in_place = [&](Register r) { return r == kRax && check.rax_home != kNoRegister ? check.rax_home : r; };
+    writer_.put_lea(check.scratch, in_place(check.base), in_place(check.index), check.scale, check.low + moved);
+    writer_.put_shift_right_3(check.scratch);
+    compare(1, 1);
+  }
   const std::uint32_t back = writer_.position();
   for (std::size_t n = thunks_.size(); n-- > 0 && thunks_[n].back == 0;) thunks_[n].back = back;
   if (check.saves_flags) {

@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -42,8 +43,17 @@ constexpr unsigned tested_granules(std::int32_t low, std::int32_t high, std::siz
   return static_cast<unsigned>(((high - 1) >> 3) - (low >> 3) + 1);
 }
 
+// A function, or all of them ("*"), whose reads or writes are left unchecked; with both, it is left as it is.
+struct OptOut {
+  std::string function;  // a symbol, or 0xADDRESS of its begin
+  bool reads = true;
+  bool writes = true;
+};
+
 struct RewriteOptions {
   AccessOptions access;
+  bool exact = false;  // look at the granule of an access's first byte as well: no misaligned one begins unseen
+  std::vector<OptOut> optout;
   bool checks = true;  // false: relocate only, to find out what moving alone costs
   bool relocate_tables = true;
   bool redirect_calls = true;  // let direct calls go to the relocated callee at once
@@ -123,6 +133,7 @@ class Relocator {
   };
 
   bool is_excluded(const Function& function) const;
+  void find_left_out();
   // What a direct jump or call from `function` to `target` is to mean.
   Link::Kind link_to(std::uint32_t function, std::uint64_t target) const;
   void redirect_calls();
@@ -151,7 +162,8 @@ class Relocator {
   const Liveness& liveness_;
   RewriteOptions options_;
   AccessPlanner planner_;
-  std::vector<LibcRole> roles_;  // by function
+  std::vector<LibcRole> roles_;         // by function
+  std::vector<std::uint8_t> left_out_;  // by function: kLeftOutReads, kLeftOutWrites; empty for none
   Writer writer_;
   RewrittenModule module_;
   std::vector<std::uint32_t> placed_;  // by instruction: code offset + 1

@@ -77,7 +77,7 @@ void prepare(const Program& program, const std::string& given) {
   if (folder.empty()) {
     say("rewrite=1 needs cache=FOLDER, or HOME in the environment; nothing is rewritten");
   } else {
-    prepare_modules(program.path, folder, options.verbose);
+    prepare_modules(program.path, folder, Wishes(options), options.verbose);
   }
 }
 

@@ -81,8 +81,8 @@ std::vector<std::string> libraries_of(const std::string& executable) {
   return files;
 }
 
-fs::path module_path(const rewrite::ElfImage& image, const std::string& folder) {
-  return fs::path(folder) / (image.build_id() + PENUMBRA_MODULE_SUFFIX);
+fs::path module_path(const rewrite::ElfImage& image, const std::string& folder, const std::string& key) {
+  return fs::path(folder) / (image.build_id() + key + PENUMBRA_MODULE_SUFFIX);
 }
 
 // Built with -fsanitize=kernel-address or a sanitizer (process ruling 6): a second check of every access would report each
@@ -92,24 +92,24 @@ bool carries_own_checks(const rewrite::ElfImage& image) {
 }
 
 // Only what the file itself forbids: a full disk may be less full next time.
-void mark_as_impossible(const std::string& file, const std::string& folder) {
+void mark_as_impossible(const std::string& file, const std::string& folder, const std::string& key) {
   try {
     const rewrite::ElfImage image(file);
-    if (image.has_text_relocations() || carries_own_checks(image)) std::ofstream(module_path(image, folder));
+    if (image.has_text_relocations() || carries_own_checks(image)) std::ofstream(module_path(image, folder, key));
   } catch (const rewrite::ImageError&) {
     // Has no identity, so there is no name to say it under; the library does not ask for such modules.
   }
 }
 
 // True also where there is nothing to be made, and nothing to be said about it.
-bool has_module_file(const std::string& file, const std::string& folder) {
+bool has_module_file(const std::string& file, const std::string& folder, const std::string& key) {
   try {
     const rewrite::ElfImage image(file);
     if (carries_own_checks(image)) {
-      mark_as_impossible(file, folder);
+      mark_as_impossible(file, folder, key);
       return true;
     }
-    return image.build_id().empty() || fs::exists(module_path(image, folder));
+    return image.build_id().empty() || fs::exists(module_path(image, folder, key));
   } catch (const rewrite::ImageError&) {
     return true;  // nothing to be made
   }
@@ -126,8 +126,8 @@ std::string default_cache_folder() {
   return "";
 }
 
-RewriteResult rewrite_file(const std::string& file, const std::string& folder,
-                           const rewrite::RewriteOptions& options) {
+RewriteResult rewrite_file(const std::string& file, const std::string& folder, const rewrite::RewriteOptions& options,
+                           const std::string& key) {
   rewrite::Decoder decoder;
   const rewrite::ElfImage image(file);
   if (image.build_id().empty())
@@ -144,7 +144,7 @@ RewriteResult rewrite_file(const std::string& file, const std::string& folder,
   if (options.checks && options.access.writes) bits |= kModuleChecksWrites;
   if (options.checks && options.access.system_calls) bits |= kModuleChecksSystemCalls;
   const std::vector<std::uint8_t> bytes = rewrite::module_bytes(module, program, image.build_id(), bits);
-  if (!folder.empty()) rewrite::write_module_file(module_path(image, folder), bytes);
+  if (!folder.empty()) rewrite::write_module_file(module_path(image, folder, key), bytes);
   return {module.stats, module.ledger, bytes.size()};
 }
 
@@ -160,8 +160,11 @@ bool make_folder(const std::string& folder, std::error_code& error) {
 // Called after each file, by one thread at a time; `trouble` is empty where the file was made.
 using Progress = std::function<void(std::size_t done, std::size_t all, const std::string& trouble)>;
 
-void make_module_files(std::vector<std::string> files, const std::string& folder, const Progress& progress) {
-  std::erase_if(files, [&](const std::string& file) { return is_left_alone(file) || has_module_file(file, folder); });
+void make_module_files(std::vector<std::string> files, const std::string& folder, const Wishes& wishes,
+                       const Progress& progress) {
+  std::erase_if(files, [&](const std::string& file) {
+    return is_left_alone(file) || has_module_file(file, folder, wishes.key(file));
+  });
   // The largest first: the last ones to finish are then small.
   std::ranges::sort(files, std::greater(), [](const std::string& file) {
     std::error_code ignored;
@@ -174,10 +177,10 @@ void make_module_files(std::vector<std::string> files, const std::string& folder
     for (std::size_t n = next++; n < files.size(); n = next++) {
       std::string trouble;
       try {
-        rewrite_file(files[n], folder, {});
+        rewrite_file(files[n], folder, wishes.for_module(files[n]), wishes.key(files[n]));
       } catch (const std::exception& failure) {
         trouble = failure.what();
-        mark_as_impossible(files[n], folder);
+        mark_as_impossible(files[n], folder, wishes.key(files[n]));
       }
       const std::lock_guard guard(reporting);
       progress(++done, files.size(), trouble);
@@ -189,6 +192,59 @@ void make_module_files(std::vector<std::string> files, const std::string& folder
 }
 
 }  // namespace
+
+Wishes::Wishes(const Options& options) : options_(options) {
+  if (options.optout[0] == '\0') return;
+  std::ifstream in(options.optout, std::ios::binary);
+  text_.assign((std::istreambuf_iterator<char>(in)), {});
+  if (!in) throw std::runtime_error(fmt::format("optout={} cannot be read", options.optout));
+}
+
+rewrite::RewriteOptions Wishes::for_module(const std::string& file) const {
+  rewrite::RewriteOptions wanted;
+  wanted.access.reads = options_.check != CheckKind::kWrites;
+  wanted.access.writes = options_.check != CheckKind::kReads;
+  wanted.exact = options_.exact;
+  const OptOutList lines = list();
+  OptOutLine line;
+  for (const char* at = lines.begin; next_line(lines, at, line);) {
+    if (!names_module(line, file.c_str())) continue;
+    wanted.optout.push_back({std::string(line.function.text, line.function.bytes), line.reads, line.writes});
+  }
+  return wanted;
+}
+
+std::string Wishes::key(const std::string& file) const {
+  FixedTextBuffer<128> text;
+  append_module_key(text, options_, list(), file.c_str());
+  return std::string(text.data(), text.size());
+}
+
+std::vector<std::string> modules_of(const std::string& program) {
+  // As the library names it: what the process runs, with links followed.
+  std::error_code error;
+  const std::string named = executable_of(program);
+  const fs::path real = fs::canonical(named, error);
+  std::vector<std::string> files = libraries_of(named);
+  files.push_back(error ? named : real.string());
+  std::erase_if(files, is_left_alone);
+  return files;
+}
+
+std::vector<std::string> functions_of(const std::string& file) {
+  rewrite::Decoder decoder;
+  const rewrite::ElfImage image(file);
+  const rewrite::Program program(image, decoder);
+  std::vector<std::string> names;
+  for (const rewrite::Function& function : program.functions()) {
+    const auto symbol =
+        std::ranges::lower_bound(image.symbols(), function.range.begin, {}, &rewrite::Symbol::address);
+    const bool has_name =
+        symbol != image.symbols().end() && symbol->address == function.range.begin && !symbol->name.empty();
+    names.push_back(has_name ? std::string(symbol->name) : fmt::format("{:#x}", function.range.begin));
+  }
+  return names;
+}
 
 std::string disassemble_function(const std::string& file, const std::string& name,
                                  const rewrite::RewriteOptions& options) {
@@ -203,17 +259,15 @@ std::string disassemble_function(const std::string& file, const std::string& nam
   return rewrite::list_function(program, module, function);
 }
 
-void prepare_modules(const std::string& program, const std::string& folder, bool verbose) {
+void prepare_modules(const std::string& program, const std::string& folder, const Wishes& wishes, bool verbose) {
   std::error_code error;
   if (!make_folder(folder, error)) {
     fmt::print(stderr, "penumbra: {}: {}; nothing is rewritten\n", folder, error.message());
     return;
   }
-  const std::string executable = executable_of(program);
-  std::vector<std::string> files = libraries_of(executable);
-  files.push_back(executable);
+  const std::vector<std::string> files = modules_of(program);
   const bool is_terminal = isatty(STDERR_FILENO) != 0;
-  make_module_files(files, folder, [&](std::size_t done, std::size_t all, const std::string& trouble) {
+  make_module_files(files, folder, wishes, [&](std::size_t done, std::size_t all, const std::string& trouble) {
     if (!trouble.empty()) fmt::print(stderr, "penumbra: {}; it runs unchecked\n", trouble);
     if (is_terminal) {
       fmt::print(stderr, "\rpenumbra: prepared {} of {} modules{}", done, all, done == all ? "\n" : "");
@@ -223,10 +277,10 @@ void prepare_modules(const std::string& program, const std::string& folder, bool
   });
 }
 
-void prepare_files(std::vector<std::string> files, const std::string& folder) {
+void prepare_files(std::vector<std::string> files, const std::string& folder, const Wishes& wishes) {
   std::error_code error;
   if (!make_folder(folder, error)) return;
-  make_module_files(std::move(files), folder, [](std::size_t, std::size_t, const std::string&) {});
+  make_module_files(std::move(files), folder, wishes, [](std::size_t, std::size_t, const std::string&) {});
 }
 
 }  // namespace penumbra::launcher

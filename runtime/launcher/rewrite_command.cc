@@ -23,8 +23,7 @@ struct Wish {
   bool stats = false;
   bool ledger = false;
   bool relocate_only = false;
-  bool no_reads = false;
-  bool no_writes = false;
+  std::string options;
   std::string disassemble;
 };
 
@@ -53,17 +52,15 @@ void print_ledger(const rewrite::Ledger& ledger) {
              ledger.registers_spilled);
 }
 
-void rewrite_one(const std::string& file, const Wish& wish) {
+void rewrite_one(const std::string& file, const Wish& wish, const Wishes& wishes) {
   const auto begin = Clock::now();
-  rewrite::RewriteOptions options;
+  rewrite::RewriteOptions options = wishes.for_module(file);
   options.checks = !wish.relocate_only;
-  options.access.reads = !wish.no_reads;
-  options.access.writes = !wish.no_writes;
   if (!wish.disassemble.empty()) {
     fmt::print("{}", disassemble_function(file, wish.disassemble, options));
     return;
   }
-  const RewriteResult result = rewrite_file(file, wish.folder, options);
+  const RewriteResult result = rewrite_file(file, wish.folder, options, wishes.key(file));
   const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
   if (wish.stats) print_stats(file, result.stats, result.file_bytes, took.count());
   if (wish.ledger) print_ledger(result.ledger);
@@ -82,8 +79,8 @@ int rewrite_main(const std::vector<std::string>& arguments) {
   app.add_option("--disassemble", wish.disassemble,
                  "show a function (by name, or 0xADDRESS in it) beside its rewritten copy");
   app.add_flag("--relocate-only", wish.relocate_only, "move code without checks, to see what moving alone costs");
-  app.add_flag("--no-reads", wish.no_reads, "leave reads unchecked");
-  app.add_flag("--no-writes", wish.no_writes, "leave writes unchecked");
+  app.add_option("--options", wish.options,
+                 "check=, exact= and optout= as a run would have them, separated by colons");
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(std::move(reversed));
@@ -94,14 +91,23 @@ int rewrite_main(const std::vector<std::string>& arguments) {
     fmt::print(stderr, "penumbra: rewrite: {}\n", error.what());
     return kBadCommandLine;
   }
+  Options given;
+  parse_options(given, wish.options.c_str(), nullptr, nullptr);
+  Wishes wishes;
+  try {
+    wishes = Wishes(given);
+  } catch (const std::runtime_error& error) {
+    fmt::print(stderr, "penumbra: {}\n", error.what());
+    return kBadCommandLine;
+  }
   if (wish.prepare) {
-    prepare_files(wish.files, wish.folder);
+    prepare_files(wish.files, wish.folder, wishes);
     return 0;
   }
   int status = 0;
   for (const std::string& file : wish.files) {
     try {
-      rewrite_one(file, wish);
+      rewrite_one(file, wish, wishes);
     } catch (const std::exception& error) {
       fmt::print(stderr, "penumbra: {}\n", error.what());
       status = kOneFailed;

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""check=, exact=, strict_loads= and optout=: what rewritten code looks at, under the launcher, which prepares what each asks for:
+options_test.py PENUMBRA PROGRAM"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PENUMBRA, PROGRAM = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+STORE, LOAD, WIDE_LOAD, MISALIGNED = "store", "load", "wide", "misaligned"
+
+
+class Options(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.home = tempfile.TemporaryDirectory(prefix="penumbra-home.")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.home.cleanup()
+
+    def run_it(self, which, *options):
+        done = subprocess.run([PENUMBRA, "rewrite=1", "libc=0", *options, PROGRAM, which], capture_output=True, text=True,
+                              check=False, timeout=120, env={"HOME": self.home.name, "PATH": "/usr/bin:/bin"})
+        self.assertEqual(done.stdout, "end\n", done.stderr)
+        return done.stderr
+
+    def finds(self, which, *options):
+        return f"BUG: KASAN: slab-out-of-bounds in {which}" in self.run_it(which, *options)
+
+    def list_file(self, text):
+        file = pathlib.Path(self.home.name) / "optout"
+        file.write_text(text)
+        return f"optout={file}"
+
+    def test_both_kinds_are_checked_by_default(self):
+        self.assertTrue(self.finds(STORE))
+        self.assertTrue(self.finds(LOAD))
+
+    def test_check_chooses_the_kind(self):
+        self.assertTrue(self.finds(STORE, "check=w"))
+        self.assertFalse(self.finds(LOAD, "check=w"))
+        self.assertFalse(self.finds(STORE, "check=r"))
+        self.assertTrue(self.finds(LOAD, "check=r"))
+
+    def test_a_misaligned_access_that_begins_in_a_redzone_is_seen_by_exact_checks_only(self):
+        self.assertFalse(self.finds(MISALIGNED))
+        self.assertTrue(self.finds(MISALIGNED, "exact=1"))
+
+    def test_a_wide_aligned_load_over_the_end_is_reported_on_wish_only(self):
+        self.assertFalse(self.finds(WIDE_LOAD))
+        self.assertTrue(self.finds(WIDE_LOAD, "strict_loads=1"))
+
+    def test_a_function_on_the_list_is_left_out_and_no_other(self):
+        name = pathlib.Path(PROGRAM).name
+        option = self.list_file(f"# which and why\n{name} {STORE}   # rw\n\n")
+        self.assertFalse(self.finds(STORE, option))
+        self.assertTrue(self.finds(LOAD, option))
+        option = self.list_file(f"other.so {STORE}\n{name} * w\n")
+        self.assertFalse(self.finds(STORE, option))
+        self.assertTrue(self.finds(LOAD, option))
+        self.assertTrue(self.finds(STORE, self.list_file(f"{name} {STORE} r\n")))
+        self.assertFalse(self.finds(STORE, self.list_file("* *\n")))
+
+    def test_an_unreadable_list_is_one_line(self):
+        done = subprocess.run([PENUMBRA, "rewrite=1", "optout=/nowhere", PROGRAM, LOAD], capture_output=True, text=True, check=False,
+                              env={"HOME": self.home.name, "PATH": "/usr/bin:/bin"})
+        self.assertIn("optout=/nowhere cannot be read", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,96 @@
+// The structural verifier over a fixed list of modules; with PENUMBRA_FULL=1 over every ELF file of /usr/bin and
+// /usr/lib/x86_64-linux-gnu. And that it sees what it is there for: damaged modules are complained of.
+#include "tests/rewrite/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+namespace penumbra::rewrite {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Rewritten {
+  explicit Rewritten(const std::string& path)
+      : image(path),
+        program(image, decoder),
+        liveness(program),
+        relocator(program, liveness, {}),
+        module(relocator.run()) {}
+
+  Decoder decoder;
+  ElfImage image;
+  Program program;
+  Liveness liveness;
+  Relocator relocator;
+  RewrittenModule module;
+};
+
+std::vector<std::string> modules() {
+  if (std::getenv("PENUMBRA_FULL") == nullptr) {
+    return {"/usr/bin/bash", "/usr/bin/perl", "/usr/lib/x86_64-linux-gnu/libz.so.1",
+            "/usr/lib/x86_64-linux-gnu/libstdc++.so.6", "/usr/lib/x86_64-linux-gnu/libgmp.so.10"};
+  }
+  std::set<std::string> files;
+  for (const char* folder : {"/usr/bin", "/usr/lib/x86_64-linux-gnu"}) {
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      std::error_code error;
+      if (entry.is_regular_file(error)) files.insert(fs::canonical(entry.path(), error));
+    }
+  }
+  return {files.begin(), files.end()};
+}
+
+std::string text_of(const Verdict& verdict) {
+  std::string text = std::to_string(verdict.complaint_count) + " complaints\n";
+  for (const std::string& line : verdict.complaints) text += line + "\n";
+  return text;
+}
+
+TEST(Verify, ModulesOfThisSystemAreRight) {
+  std::uint64_t instructions = 0;
+  for (const std::string& path : modules()) {
+    if (!fs::exists(path)) continue;
+    try {
+      const Rewritten r(path);
+      const Verdict verdict = verify_module(r.program, r.module);
+      instructions += verdict.instructions;
+      EXPECT_EQ(verdict.complaint_count, 0u) << path << ": " << text_of(verdict);
+    } catch (const ImageError&) {
+      continue;  // scripts, other machines
+    }
+  }
+  EXPECT_GT(instructions, 100'000u);
+}
+
+TEST(Verify, DamageIsSeen) {
+  Rewritten r("/usr/lib/x86_64-linux-gnu/libz.so.1");
+  ASSERT_EQ(verify_module(r.program, r.module).complaint_count, 0u);
+  const RewrittenModule whole = r.module;
+  // A patch one byte further on.
+  r.module.patches[r.module.patches.size() / 2].text_offset += 1;
+  EXPECT_NE(verify_module(r.program, r.module).complaint_count, 0u);
+  r.module = whole;
+  // A patch less: what it led away from runs where it is, under the other patches of its function.
+  std::uint64_t seen = 0;
+  for (std::size_t n = 0; n < whole.patches.size(); n += 7) {
+    r.module.patches.erase(r.module.patches.begin() + static_cast<std::ptrdiff_t>(n));
+    seen += verify_module(r.program, r.module).complaint_count != 0;
+    r.module = whole;
+    if (n > 400) break;
+  }
+  EXPECT_NE(seen, 0u);
+  // A place that names another instruction.
+  r.module.places[r.module.places.size() / 3].text_offset = r.module.places[r.module.places.size() / 2].text_offset;
+  EXPECT_NE(verify_module(r.program, r.module).complaint_count, 0u);
+  r.module = whole;
+  // A link that leads elsewhere: the operand of some jump out of the area.
+  r.module.code[r.module.links[r.module.links.size() / 2]] ^= 0x40;
+  EXPECT_NE(verify_module(r.program, r.module).complaint_count, 0u);
+}
+
+}  // namespace
+}  // namespace penumbra::rewrite

@@ -41,7 +41,8 @@ CommandLine parse_command_line(const std::vector<std::string>& words) {
     line.arguments.assign(words.begin() + 1, words.end());
     return line;
   }
-  auto word = words.begin();
+  const bool bisects = words.front() == "bisect";
+  auto word = words.begin() + (bisects ? 1 : 0);
   for (; word != words.end(); ++word) {
     if (is_option(*word)) {
       check_option(*word);
@@ -67,7 +68,7 @@ CommandLine parse_command_line(const std::vector<std::string>& words) {
     return line;
   }
   if (word == words.end()) throw CommandLineError{"no program to run; `penumbra --help` tells more"};
-  line.action = Action::kRun;
+  line.action = bisects ? Action::kBisect : Action::kRun;
   line.arguments.assign(word, words.end());
   return line;
 }

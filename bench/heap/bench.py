@@ -23,8 +23,8 @@ def subjects(task):
     found = {
         FLOOR: {},
         "mimalloc": {"LD_PRELOAD": "libmimalloc.so.2"},
-        "penumbra": {"LD_PRELOAD": library},
-        "penumbra_no_stacks": {"LD_PRELOAD": library, "PENUMBRA_OPTIONS": "stack_depth=0"},
+        "penumbra": {"LD_PRELOAD": library, "PENUMBRA_OPTIONS": "rewrite=0"},
+        "penumbra_no_stacks": {"LD_PRELOAD": library, "PENUMBRA_OPTIONS": "rewrite=0:stack_depth=0"},
     }
     asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
     if os.path.isabs(asan):

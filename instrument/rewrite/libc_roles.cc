@@ -85,9 +85,12 @@ bool changes_context(const Program& program, const Function& function) {
     loads_stack = true;
     jumps |= form.operand_count != 0;  // a saved context: nothing else keeps a stack pointer behind another register
   }
+  const auto& tables = program.tables();
   for (std::uint32_t i = function.first; loads_stack && i < function.first + function.count; ++i) {
     const Form& form = program.form(i);
-    jumps |= form.flow == Flow::kIndirectJump && form.operand_count == 0 && function.has_unresolved_jump;
+    if (form.flow != Flow::kIndirectJump || form.operand_count != 0) continue;
+    const auto table = std::ranges::lower_bound(tables, i, {}, &JumpTable::jump);
+    jumps |= table == tables.end() || table->jump != i;
   }
   return loads_stack && jumps;
 }

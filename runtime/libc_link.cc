@@ -29,7 +29,8 @@ std::uintptr_t some_address_in_libc() {
 
 bool is_checked(std::uintptr_t function) {
   const load::Area* const area = load::area_of_text(function);
-  return area != nullptr && (area->file.header->options & kChecksAll) == kChecksAll;
+  return area != nullptr && (area->file.header->options & kChecksAll) == kChecksAll &&
+         !load::is_listed(*area, function);
 }
 
 std::uintptr_t copy_of(std::uintptr_t function) {

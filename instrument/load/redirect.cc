@@ -31,14 +31,23 @@ bool is_in_reach(std::uintptr_t from, std::uintptr_t to) {
   return distance == static_cast<std::int32_t>(distance);
 }
 
-}  // namespace
-
-std::uintptr_t redirectable(const Area& area, std::uintptr_t entry) {
+const ModuleRedirect* find_redirect(const Area& area, std::uintptr_t entry) {
   const auto wanted = static_cast<std::uint32_t>(entry - area.text.begin.value);
   const Records<ModuleRedirect> redirects = area.file.redirects();
   const std::size_t n = first_from(redirects, wanted);
-  if (n == redirects.count || redirects[n].text_offset != wanted) return 0;
-  return area.code.begin.value + redirects[n].code_offset;
+  return n == redirects.count || redirects[n].text_offset != wanted ? nullptr : &redirects[n];
+}
+
+}  // namespace
+
+bool is_listed(const Area& area, std::uintptr_t entry) {
+  return find_redirect(area, entry) != nullptr;
+}
+
+std::uintptr_t redirectable(const Area& area, std::uintptr_t entry) {
+  const ModuleRedirect* const redirect = find_redirect(area, entry);
+  if (redirect == nullptr || redirect->code_offset == kNotMoved) return 0;
+  return area.code.begin.value + redirect->code_offset;
 }
 
 EntryWriter::EntryWriter(AppRange code)

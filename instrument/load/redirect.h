@@ -13,6 +13,8 @@
 
 namespace penumbra::load {
 
+// Whether the function at `entry` plays a part of its own in libc, moved or not: its accesses are not checked in it.
+bool is_listed(const Area& area, std::uintptr_t entry);
 // The relocated copy of the function at `entry` when it can be redirected, else 0.
 std::uintptr_t redirectable(const Area& area, std::uintptr_t entry);
 

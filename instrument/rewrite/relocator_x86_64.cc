@@ -90,11 +90,13 @@ RewrittenModule Relocator::run() {
     ++module_.stats.functions;
     if (function.block_count == 0) {
       ++module_.stats.doubted;
+      add_redirect(number, kNotMoved);
       continue;
     }
     const std::uint8_t left_out = left_out_.empty() ? 0 : left_out_[number];
     if (is_excluded(function) || left_out == (kLeftOutReads | kLeftOutWrites)) {
       ++module_.stats.excluded;
+      add_redirect(number, kNotMoved);
       continue;
     }
     AccessOptions wanted = options_.access;
@@ -112,7 +114,7 @@ RewrittenModule Relocator::run() {
     if (options_.relocate_tables) copy_tables(function);
     emit_function(function, plan);
     place_patches(function, reach);
-    if (is_redirected(number)) module_.redirects.push_back({text_offset(function.first), place_of(function.first)});
+    add_redirect(number, place_of(function.first));
     if (writer_.position() - first_hot_ >= kHotRun) emit_thunks();
   }
   emit_thunks();
@@ -122,6 +124,12 @@ RewrittenModule Relocator::run() {
   module_.ledger = planner_.ledger();
   resolve_links();
   return std::move(module_);
+}
+
+void Relocator::add_redirect(std::uint32_t function, std::uint32_t code_offset) {
+  if (!is_redirected(function)) return;
+  const std::uint64_t begin = program_.functions()[function].range.begin;
+  module_.redirects.push_back({static_cast<std::uint32_t>(begin - program_.text_begin()), code_offset});
 }
 
 // Direct calls may go to the relocated callee at once: its entry is patched to lead there anyway.
@@ -529,6 +537,10 @@ void Relocator::place_patches(const Function& function, const std::vector<bool>&
   const auto size = static_cast<std::uint32_t>(limit - begin);
   const std::uint32_t text_begin = static_cast<std::uint32_t>(begin - program_.text_begin());
 
+  // No jump of a string variant's own leads back behind the first byte of its begin: they lead to its tails.
+  const bool is_begin_safe =
+      roles_[static_cast<std::size_t>(&function - program_.functions().data())] == LibcRole::kStringVariant;
+
   struct EntryPoint {
     std::uint32_t at = 0;  // from the function's begin
     std::uint32_t instruction = 0;
@@ -612,7 +624,7 @@ void Relocator::place_patches(const Function& function, const std::vector<bool>&
       if (entry.native) continue;
       const std::uint8_t length = program_.form(entry.instruction).length;
       const bool fits = is_free(entry.at, 5) && !holds_entry(entry.at + 1, 4) &&
-                        (!function.has_unresolved_jump || length >= 5);  // R3
+                        (!function.has_unresolved_jump || length >= 5 || (is_begin_safe && entry.at == 0));  // R3
       if (!fits) {
         short_ones.push_back(&entry);
         continue;

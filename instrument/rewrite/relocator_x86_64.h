@@ -17,7 +17,8 @@
 // R1  every original instruction of a relocated function has one place in the area, in the function's order.
 // R2  no patch covers a byte that control can reach from unpatched code: calls, entries that stay native, other entries.
 // R4  control comes to a redirected function (libc_roles.h) through its original entry, but from its own kind.
-// R3  a function with an unresolved indirect jump has only patches that cover one whole instruction, and no slots.
+// R3  a function with an unresolved indirect jump has only patches that cover one whole instruction, and no slots; the
+//     begin of a string variant of libc may have any (which tails its jumps choose is computed, that they are tails is known).
 //
 // zone: hosted
 #pragma once
@@ -137,6 +138,7 @@ class Relocator {
   // What a direct jump or call from `function` to `target` is to mean.
   Link::Kind link_to(std::uint32_t function, std::uint64_t target) const;
   void redirect_calls();
+  void add_redirect(std::uint32_t function, std::uint32_t code_offset);
   std::vector<bool> find_reach(const Function& function, const FunctionPlan& plan) const;
   void copy_tables(const Function& function);
   void emit_function(const Function& function, const FunctionPlan& plan);

@@ -25,7 +25,7 @@
 namespace penumbra {
 
 inline constexpr char kModuleMagic[8] = {'P', 'E', 'N', 'U', 'M', 'B', 'R', 'A'};
-inline constexpr std::uint32_t kModuleVersion = 6;
+inline constexpr std::uint32_t kModuleVersion = 7;
 
 // A check whose fast path found something calls through the slot of its scratch register and span: a routine that looks
 // exactly and returns. The last slots are the routine of special checks, and those before and behind a system call.
@@ -100,8 +100,9 @@ struct ModulePatch {
 // entry into it, and its relocated copy is what "the original" means from then on.
 struct ModuleRedirect {
   std::uint32_t text_offset;  // of its entry, from text_begin
-  std::uint32_t code_offset;  // of its relocated copy
+  std::uint32_t code_offset;  // of its relocated copy, kNotMoved where it runs as it is
 };
+inline constexpr std::uint32_t kNotMoved = ~std::uint32_t{0};
 
 // Which elements of a masked or gathered operand are touched.
 struct ElementChoice {

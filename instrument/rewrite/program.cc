@@ -111,6 +111,7 @@ void Program::decode_functions() {
     }
     function.count = static_cast<std::uint32_t>(instructions_.size()) - function.first;
     if (function.doubt != Doubt::kNone) {
+      note_names(range);
       instructions_.resize(function.first);
       function.count = 0;
     }
@@ -127,6 +128,27 @@ void Program::decode_functions() {
     functions_.push_back(function);
   }
   entry_at_.assign(instructions_.size(), kNoEntry);
+}
+
+// A function that runs as it is still calls, jumps to and names others. Behind what does not decode, every byte may begin an
+// instruction: too many names only cost patches.
+void Program::note_names(const FrameRange& range) {
+  for (std::uint64_t at = range.begin; at < range.end;) {
+    const auto bytes = text_.subspan(at - text_begin_, range.end - at);
+    const Form& form = decoder_.form(decoder_.decode(bytes));
+    if (form.length == 0) {
+      ++at;
+      continue;
+    }
+    const auto own = bytes.first(form.length);
+    if (form.is_wide_address) names_of_doubted_.push_back(rip_relative_target(form, own, at));
+    if (form.flow == Flow::kCall || is_direct_jump(form.flow)) {
+      names_of_doubted_.push_back(branch_target(form, own, at));
+    } else if (form.immediate_bytes >= 4) {
+      names_of_doubted_.push_back(static_cast<std::uint64_t>(immediate(form, own)));
+    }
+    at += form.length;
+  }
 }
 
 std::uint32_t Program::instruction_at(std::uint64_t address) const {
@@ -178,6 +200,7 @@ void Program::find_pointers() {
     functions_[f].has_unknown_callers |= is_begin;
   };
   for (const std::uint64_t address : image_.code_pointers()) name(address);
+  for (const std::uint64_t address : names_of_doubted_) name(address);
   for (const Symbol& symbol : image_.symbols()) {
     // A local symbol is no caller, but a debugger's breakpoint or a profiler may still name it.
     const std::uint32_t f = function_at(symbol.address);

@@ -113,6 +113,7 @@ class Program {
 
  private:
   void decode_functions();
+  void note_names(const FrameRange& range);
   void find_pointers();
   void find_tables(Function& function);
   bool read_table(const Function& function, JumpTable& table);
@@ -128,9 +129,10 @@ class Program {
   std::vector<std::uint8_t> joined_text_;
   std::uint64_t text_begin_ = 0;
   std::vector<Instruction> instructions_;
-  std::vector<std::uint32_t> number_at_;   // by text offset: instruction + 1, 0 where none begins
-  std::vector<std::uint8_t> entry_at_;     // by instruction: Entry bits
-  std::vector<std::uint64_t> named_data_;  // addresses of data that code names: where one table must end
+  std::vector<std::uint32_t> number_at_;         // by text offset: instruction + 1, 0 where none begins
+  std::vector<std::uint8_t> entry_at_;           // by instruction: Entry bits
+  std::vector<std::uint64_t> names_of_doubted_;  // what functions that are not understood call, jump to or name
+  std::vector<std::uint64_t> named_data_;        // addresses of data that code names: where one table must end
   std::vector<std::pair<std::uint64_t, std::uint32_t>> pads_;  // landing pad, function of its table: sorted
   std::vector<Function> functions_;
   std::vector<Block> blocks_;

@@ -1,4 +1,4 @@
-/* A small program with the three bugs everybody makes, for `penumbra --demo`. It runs to its end with each of them. */
+/* A small program with four bugs that everybody makes, for `penumbra --demo`. It runs to its end with each of them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +16,13 @@ static void greet(struct greeting* greeting, const char* name) {
   strcat(greeting->text, name);
 }
 
+/* Counts one too far. No call of a library is at fault: only a check of the load itself can see it. */
+static unsigned add_up(const unsigned char* text, size_t length) {
+  unsigned sum = 0;
+  for (size_t i = 0; i <= length; ++i) sum += text[i];
+  return sum;
+}
+
 static void forget(struct greeting* greeting) {
   free(greeting->text);
 }
@@ -23,6 +30,7 @@ static void forget(struct greeting* greeting) {
 int main(void) {
   struct greeting greeting;
   greet(&greeting, "half-shadow");
+  printf("sum %u\n", add_up((const unsigned char*)greeting.text, greeting.length));
   forget(&greeting);
   /* Reads what has been given back. */
   char copy[8];

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reports as a user of the launcher meets them: report_through_test.py ROOT LAUNCHER CHK_OVERFLOW
 
-The bundled demo with its three bugs, a stripped program without debug information, and the options that decide where a
+The bundled demo with its four bugs, a stripped program without debug information, and the options that decide where a
 report goes and what becomes of the process.
 """
 
@@ -23,7 +23,8 @@ import tap  # noqa: E402  (the path is set above)
 
 ENVIRONMENT = {name: value for name, value in os.environ.items()
                if name not in ("MALLOC_PERTURB_", "LD_PRELOAD", "PENUMBRA_OPTIONS")}
-DEMO_BUGS = ["slab-out-of-bounds", "slab-use-after-free", "double-free"]
+DEMO_BUGS = ["slab-out-of-bounds", "slab-out-of-bounds", "slab-use-after-free", "double-free"]
+DEMO_OUTPUT = f"sum {sum(b'Hello, half-shadow')}\n8 bytes copied\n"
 
 
 def penumbra(*words, **more):
@@ -40,9 +41,9 @@ class Reports(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="penumbra-test-"))
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def test_the_demo_shows_three_bugs_with_lines_stacks_and_memory(self):
+    def test_the_demo_shows_four_bugs_with_lines_stacks_and_memory(self):
         done = penumbra("--demo")
-        self.assertEqual((done.returncode, done.stdout), (99, "8 bytes copied\n"))
+        self.assertEqual((done.returncode, done.stdout), (99, DEMO_OUTPUT))
         self.assertEqual(bugs(done.stderr), DEMO_BUGS)
         self.assertRegex(done.stderr, r" \[<[0-9a-f]{16}>\] greet\+0x[0-9a-f]+/0x[0-9a-f]+ \[penumbra-demo\] /\S+/demo\.c:\d+\n")
         for words in ("Allocated by task ", "Freed by task ", "located 0 bytes to the right of", "18-byte region",
@@ -73,7 +74,7 @@ class Reports(unittest.TestCase):
         process = subprocess.Popen([LAUNCHER, f"log_path={self.folder}/log.%p", "--demo"], env=ENVIRONMENT, text=True,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         out, err = process.communicate(timeout=120)
-        self.assertEqual((process.returncode, out, err), (99, "8 bytes copied\n", ""))
+        self.assertEqual((process.returncode, out, err), (99, DEMO_OUTPUT, ""))
         self.assertEqual([path.name for path in self.folder.iterdir()], [f"log.{process.pid}"])
         self.assertEqual(bugs((self.folder / f"log.{process.pid}").read_text()), DEMO_BUGS)
 

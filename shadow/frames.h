@@ -46,7 +46,7 @@ class FramePool {
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   // Index of the first free frame, and a number that changes with every change of it: no ABA.
-  struct Head {
+  struct alignas(8) Head {  // one word: clang calls a library for atomics of less alignment
     std::uint32_t index;
     std::uint32_t turn;
   };

@@ -5,10 +5,7 @@
 namespace penumbra {
 
 bool ScratchPool::reserve() {
-  if (reservations_.inc_not_zero().done) {
-    std::atomic_thread_fence(std::memory_order_acquire);  // the set that the count stands for
-    return true;
-  }
+  if (reservations_.inc_not_zero().done) return true;  // and with it the set that the count stands for
   const LockGuard guard(changing_);
   // Somebody may have been first; nobody unmaps while we hold the lock, and what is 0 under it stays 0.
   if (reservations_.inc_not_zero().done) return true;
@@ -19,8 +16,7 @@ bool ScratchPool::reserve() {
   if (!mapped.ok()) return false;
   flags_ = mapped.address().ptr<std::uint8_t>();
   buffers_ = flags_ + flags;
-  std::atomic_thread_fence(std::memory_order_release);  // the set before the count that lets others in
-  reservations_.set(1);
+  reservations_.set(1);  // behind the set, which it lets others into
   return true;
 }
 

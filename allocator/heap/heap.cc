@@ -73,7 +73,7 @@ bool init(const Options& options) {
   g_heap.span = {shadow::span().begin, shadow::span().end};
   // 16 random bytes that the kernel made for this process.
   if (const unsigned long random = getauxval(AT_RANDOM)) {
-    g_header_secret = *reinterpret_cast<const std::uint64_t*>(random + 8);
+    raw_copy(&g_header_secret, reinterpret_cast<const void*>(random + 8), sizeof g_header_secret);  // not aligned
   }
   g_heap.junk_bytes = options.junk;
   g_heap.quarantine.init(options.quarantine, return_block, return_large);

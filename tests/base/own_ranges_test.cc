@@ -56,9 +56,13 @@ TEST(OwnRanges, TheFirstForeignPartLiesBetweenOwnOnes) {
 
 TEST(OwnRanges, EveryWayToNewAddressSpaceIsOnTheList) {
   const std::size_t before = own_ranges::total_bytes();
+  // Two places that are free in any process, ThreadSanitizer's too: the lower half of what the kernel gives.
+  constexpr std::size_t kRoom = std::size_t{1} << 30;
+  const os::Result room = os::reserve(AppAddr(), kRoom);
+  ASSERT_TRUE(room.ok() && os::unmap(room.address(), kRoom).ok());
   const os::Result made[] = {os::reserve(AppAddr(), kPageSize), os::map_anonymous(kPageSize),
-                             os::map_noreserve(kPageSize), os::reserve_at(AppAddr(0x7100'0000'0000), kPageSize),
-                             os::map_fixed_noreplace(AppAddr(0x7200'0000'0000), kPageSize)};
+                             os::map_noreserve(kPageSize), os::reserve_at(room.address(), kPageSize),
+                             os::map_fixed_noreplace(room.address() + 2 * kPageSize, kPageSize)};
   for (const os::Result& mapped : made) ASSERT_TRUE(mapped.ok());
   EXPECT_EQ(own_ranges::total_bytes(), before + std::size(made) * kPageSize);
   for (const os::Result& mapped : made) ASSERT_TRUE(os::unmap(mapped.address(), kPageSize).ok());

@@ -8,6 +8,8 @@
 #include <atomic>
 
 #include "runtime/base/config.h"
+#include "runtime/base/os_linux.h"
+#include "runtime/base/raw_memory.h"
 #include "runtime/stacks/rule_cache.h"
 
 // Since glibc 2.35. Where it is missing no module is ever found, and stacks are followed by frame pointers only.
@@ -35,21 +37,19 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   return hash ^ hash >> 29;
 }
 
+// What every .eh_frame_hdr begins with: version, three encodings, distance to .eh_frame, number of entries.
+struct TableHead {
+  std::uint64_t first = 0;
+  std::uint32_t count = 0;
+} __attribute__((packed));
+
 // Two modules at one address differ in at least one of these, or are the same file, whose rules are the same.
-std::uint64_t identity_of(const dl_find_object& found) {
+std::uint64_t identity_of(const dl_find_object& found, const TableHead& head) {
   std::uint64_t hash = mix(1, reinterpret_cast<std::uintptr_t>(found.dlfo_map_start));
   hash = mix(hash, reinterpret_cast<std::uintptr_t>(found.dlfo_map_end));
   hash = mix(hash, reinterpret_cast<std::uintptr_t>(found.dlfo_link_map));
   hash = mix(hash, reinterpret_cast<std::uintptr_t>(found.dlfo_eh_frame));
-  if (found.dlfo_eh_frame != nullptr) {
-    // Version and encodings, distance to .eh_frame, number of entries: 12 bytes that every header has.
-    std::uint64_t first;
-    std::uint32_t count;
-    __builtin_memcpy(&first, found.dlfo_eh_frame, sizeof first);
-    __builtin_memcpy(&count, static_cast<const char*>(found.dlfo_eh_frame) + 8, sizeof count);
-    hash = mix(mix(hash, first), count);
-  }
-  return hash | 1;
+  return mix(mix(hash, head.first), head.count) | 1;
 }
 
 bool ask_loader(std::uintptr_t pc, dl_find_object& found) {
@@ -108,6 +108,17 @@ ByteRange segment_around(const dl_find_object& found, const std::uint8_t* inside
   return {};
 }
 
+// Whether the module entered as beginning at `start` is still the one it was. Asks about modules that no code of this
+// thread stands in: another thread may be unmapping this one between the loader's answer and the look at its table, so
+// the kernel does the looking. What cannot be read is gone.
+bool is_still_there(std::uintptr_t start, std::uint64_t identity) {
+  dl_find_object found;
+  if (!ask_loader(start, found) || found.dlfo_eh_frame == nullptr) return false;
+  TableHead head;
+  return os::try_read_memory(AppAddr(found.dlfo_eh_frame), &head, sizeof head) &&
+         identity_of(found, head) == identity;
+}
+
 bool learn_loader() {
   // What the kernel says: _dl_find_object and dlclose are exported by libc.so, so their addresses do not tell. 0 where
   // the loader was started as the program.
@@ -132,7 +143,9 @@ bool find_module(std::uintptr_t pc, CodeModule& module) {
   const std::uint8_t* frame = eh_frame_of(module.header);
   module.frame = segment_around(found, frame);
   if (module.frame.begin == nullptr) return false;
-  module.is_known = enter(module.start, identity_of(found));
+  TableHead head;
+  raw_copy(&head, header, sizeof head);
+  module.is_known = enter(module.start, identity_of(found, head));
   return true;
 }
 
@@ -150,9 +163,7 @@ void revalidate_modules() {
   for (std::uint32_t i = 0; i < end; ++i) {
     std::uintptr_t start = g_known[i].start.load(std::memory_order_acquire);
     if (start == 0) continue;
-    dl_find_object found;
-    if (ask_loader(start, found) && identity_of(found) == g_known[i].identity.load(std::memory_order_relaxed))
-      continue;
+    if (is_still_there(start, g_known[i].identity.load(std::memory_order_relaxed))) continue;
     if (g_known[i].start.compare_exchange_strong(start, 0)) changed = true;
   }
   if (!changed) return;

@@ -7,6 +7,12 @@
 #include "runtime/base/os_linux.h"
 
 namespace penumbra::heap {
+namespace {
+
+// Puts the small pages of a range into a huge one, at once (include/uapi/asm-generic/mman-common.h, Linux 6.1).
+constexpr int kMadvCollapse = 25;
+
+}  // namespace
 
 bool Arenas::init(AppRange span, Manage manage) {
   // Sparse: only pages that name a used unit are ever touched.
@@ -42,7 +48,10 @@ bool Arenas::grow(std::size_t seen) {
     arenas_[n] = {begin, begin + bytes};
     // Published before mimalloc may hand out a block of it.
     count_.store(n + 1, std::memory_order_release);
-    if (manage_(begin.ptr<void>(), bytes, true, false, true, -1)) return true;
+    if (manage_(begin.ptr<void>(), bytes, true, false, true, -1)) {
+      if (has_huge_pages_) advise_huge_locked(arenas_[n]);
+      return true;
+    }
     // No memory for mimalloc's own tables (a limit, a filter): the arena goes, and the program gets ENOMEM.
     count_.store(n, std::memory_order_release);
     region::free(begin, kNoStack);
@@ -77,21 +86,48 @@ bool Arenas::take_slowly(std::size_t unit) {
   const std::size_t units = begin + shadow::kUnitSize < arena.end ? 2 : 1;
   if (!region::populate_arena(begin, units * shadow::kUnitSize)) return false;
   if (!taken_[unit].exchange(true, std::memory_order_release)) {
-    if (taken_units_.fetch_add(1, std::memory_order_relaxed) >= kUnitsBeforeHuge) advise_huge(begin, arena);
+    if (taken_units_.fetch_add(1, std::memory_order_relaxed) + 1 == kUnitsBeforeHuge) use_huge_pages();
   }
   return true;
 }
 
-// With the first unit of a huge page taken, the next huge page is asked for: mimalloc goes upwards, and has written to a
-// unit by the time it is taken, after which only small pages can come to the huge page around it.
-void Arenas::advise_huge(AppAddr unit, AppRange arena) const {
-  const AppAddr here(round_down(unit.value, kHugePageSize));
-  const AppAddr next = here + kHugePageSize;
-  if (next + kHugePageSize > arena.end) return;
-  for (AppAddr u = here; u < next + kHugePageSize; u = u + shadow::kUnitSize) {
-    if (u != unit && taken_[unit_of(u)].load(std::memory_order_relaxed)) return;
+bool Arenas::is_untouched(AppAddr begin, std::size_t bytes) const {
+  for (std::size_t unit = unit_of(begin); unit < unit_of(begin + bytes); ++unit) {
+    if (taken_[unit].load(std::memory_order_relaxed)) return false;
   }
-  os::advise(next, kHugePageSize, MADV_HUGEPAGE).ignore();
+  return true;
+}
+
+void Arenas::use_huge_pages() {
+  const LockGuard guard(grow_lock_);
+  has_huge_pages_ = true;
+  for (std::size_t i = 0; i < count(); ++i) advise_huge_locked(arenas_[i]);
+}
+
+// Hints all: without them everything works, at the price of more faults.
+void Arenas::advise_huge_locked(AppRange arena) const {
+  AppAddr run = arena.begin;  // [run, at) is untouched
+  for (AppAddr at = arena.begin; at < arena.end;) {
+    const bool is_free = is_untouched(at, kHugePageSize);
+    const AppAddr next = at + kHugePageSize;
+    const AppAddr run_end = is_free ? next : at;
+    if ((!is_free || next == arena.end) && run < run_end) os::advise(run, run_end - run, MADV_HUGEPAGE).ignore();
+    if (!is_free) run = next;
+    at = next;
+  }
+  // A huge page of shadow describes 16 MiB, which do not begin where the arena does. At the edges it would cover shadow
+  // of others, who give theirs back by the page.
+  const AppAddr shadow_begin(round_up(shadow::shadow_of(arena.begin).value, kHugePageSize));
+  const AppAddr shadow_end(round_down(shadow::shadow_of(arena.end).value, kHugePageSize));
+  if (shadow_begin >= shadow_end) return;
+  os::advise(shadow_begin, shadow_end - shadow_begin, MADV_HUGEPAGE).ignore();
+  for (AppAddr page = shadow_begin; page < shadow_end; page = page + kHugePageSize) {
+    const AppAddr described = shadow::app_of(ShadowAddr(page.value));
+    // Part of it is in small pages already, and the rest is about to follow.
+    if (!is_untouched(described, kHugePageSize << shadow::kGranuleShift)) {
+      os::advise(page, kHugePageSize, kMadvCollapse).ignore();
+    }
+  }
 }
 
 void Arenas::fork_prepare() {

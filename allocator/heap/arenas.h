@@ -7,8 +7,9 @@
 // it has it filled with "heap, never allocated", and the unit behind it as well, so that an overflow out of the
 // newest block is seen (memory ruling 5). Farther units stay as they are: an access that far out is missed.
 //
-// Once a program has shown that it will use much, the untouched rest of an arena is asked for in huge pages: a program
-// that allocates and frees goes through all of the quarantine's memory before it meets a page again.
+// Once a program has shown that it will use much, what is untouched of the arenas and of their shadow is asked for in
+// huge pages: a program that allocates and frees goes through all of the quarantine's memory before it meets a page
+// again, and each small page costs a fault.
 //
 // I1  a byte of a block handed out lies in a taken unit of an arena. The shadow of a taken unit, and of the one
 //     behind it in the arena, is populated, and stays so.
@@ -30,8 +31,8 @@ namespace penumbra::heap {
 inline constexpr std::size_t kArenaAlignment = 32u << 20;
 // Two segments: one that the first thread takes whole, one to go on with.
 inline constexpr std::size_t kFirstArena = 2 * kArenaAlignment;
-// Units taken before huge pages are asked for: 8 MiB.
-inline constexpr std::size_t kUnitsBeforeHuge = 256;
+// Units taken before huge pages are asked for: 2 MiB. Programs that only start and end take 15 to 31.
+inline constexpr std::size_t kUnitsBeforeHuge = 64;
 inline constexpr std::size_t kMaxArenas = 64;  // MI_MAX_ARENAS in 2.0.9
 
 class Arenas {
@@ -81,7 +82,9 @@ class Arenas {
 
   const AppRange* find(AppAddr a) const;
   bool take_slowly(std::size_t unit);
-  void advise_huge(AppAddr unit, AppRange arena) const;
+  void use_huge_pages();
+  void advise_huge_locked(AppRange arena) const;
+  bool is_untouched(AppAddr begin, std::size_t bytes) const;
 
   AppRange span_;
   Manage manage_ = nullptr;
@@ -90,6 +93,7 @@ class Arenas {
   std::atomic<std::size_t> count_{0};
   AppRange arenas_[kMaxArenas];  // [0, count_) are final
   Mutex grow_lock_;
+  bool has_huge_pages_ = false;  // under grow_lock_
 };
 
 }  // namespace penumbra::heap

@@ -4,6 +4,8 @@
 #include "runtime/base/config.h"
 #include "runtime/base/os_linux.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 
 namespace penumbra::heap {
@@ -148,19 +150,40 @@ std::size_t Quarantine::take_oldest_locked(Queue& queue, QuarantineEntry* out, s
   return taken;
 }
 
-Quarantine::Chunk* Quarantine::new_chunk_locked() {
-  constexpr std::size_t kChunksAtOnce = 16;
-  if (spare_ == nullptr) {
-    const os::Result pages = os::map_anonymous(kChunksAtOnce * kPageSize);
-    if (!pages.ok()) return nullptr;
-    for (std::size_t i = 0; i < kChunksAtOnce; ++i) {
-      auto* const chunk = (pages.address() + i * kPageSize).ptr<Chunk>();
-      chunk->next = spare_;
-      spare_ = chunk;
+// Pages for chunks: a few at first, then a huge page at a time. A queue of small blocks takes megabytes, and goes round in
+// them. Empty where there is no memory.
+AppRange Quarantine::map_chunks_locked() const {
+  constexpr std::size_t kFew = 16 * kPageSize;
+  constexpr std::size_t kBytesBeforeHuge = 4 * kFew;
+  if (mapped_bytes_ >= kBytesBeforeHuge) {
+    const os::Result room = os::map_anonymous(2 * kHugePageSize - kPageSize);
+    if (room.ok()) {
+      const AppAddr end = room.address() + (2 * kHugePageSize - kPageSize);
+      const AppAddr begin(round_up(room.address().value, kHugePageSize));
+      const AppRange page{begin, begin + kHugePageSize};
+      if (page.begin > room.address()) os::unmap(room.address(), page.begin - room.address()).ignore();
+      if (end > page.end) os::unmap(page.end, end - page.end).ignore();
+      os::advise(page.begin, page.bytes(), MADV_HUGEPAGE).ignore();  // a hint
+      return page;
     }
   }
-  Chunk* const chunk = spare_;
-  spare_ = chunk->next;
+  const os::Result pages = os::map_anonymous(kFew);
+  return pages.ok() ? AppRange{pages.address(), pages.address() + kFew} : AppRange();
+}
+
+Quarantine::Chunk* Quarantine::new_chunk_locked() {
+  Chunk* chunk = spare_;
+  if (chunk != nullptr) {
+    spare_ = chunk->next;
+  } else {
+    if (unused_.bytes() == 0) {
+      unused_ = map_chunks_locked();
+      mapped_bytes_ += unused_.bytes();
+    }
+    if (unused_.bytes() == 0) return nullptr;
+    chunk = unused_.begin.ptr<Chunk>();
+    unused_.begin = unused_.begin + kPageSize;
+  }
   chunk->next = nullptr;
   chunk->head = chunk->tail = 0;
   return chunk;

@@ -96,6 +96,7 @@ class Quarantine {
   bool append_locked(Queue& queue, QuarantineEntry entry);
   std::size_t take_oldest_locked(Queue& queue, QuarantineEntry* out, std::size_t max, std::size_t limit);
   Chunk* new_chunk_locked();
+  AppRange map_chunks_locked() const;
 
   std::size_t limit_ = 0;
   std::size_t batch_limit_ = 0;  // bytes in a thread's batch
@@ -105,6 +106,8 @@ class Quarantine {
   Queue blocks_;
   Queue large_;
   Chunk* spare_ = nullptr;
+  AppRange unused_;  // mapped pages that were no chunk yet: not touched before they are needed
+  std::size_t mapped_bytes_ = 0;
   std::atomic<std::size_t> queued_bytes_{0};  // written under lock_
   std::atomic<std::uint64_t> lost_blocks_{0};
 };

@@ -1,7 +1,12 @@
 // Which of the freed leave first: blocks and large objects that are only numbers here, released into a list.
 #include "allocator/heap/quarantine.h"
 
+#include "runtime/base/config.h"
+#include "runtime/base/os_linux.h"
+
 #include <gtest/gtest.h>
+
+#include <errno.h>
 
 #include <vector>
 
@@ -81,6 +86,40 @@ TEST_F(QuarantineTest, WithoutAQuarantineNothingWaits) {
   put(0x10000, 64);
   put_large(0x20000, 4096);
   EXPECT_EQ(blocks_.size() + large_.size(), 2u);
+}
+
+constexpr std::uintptr_t kMany = 1'500'000;  // entries: 12 MB of queue
+
+// Small blocks by the million are what a program gets that allocates and frees all the time.
+TEST_F(QuarantineTest, ALongQueueIsMappedByTheHugePageAndKeepsItsOrder) {
+  quarantine_.init(
+      std::size_t{1} << 40, [](void* p) { blocks_.push_back(AppAddr(p).value); }, [](void*) {});
+  const std::uint64_t before = os::memory_calls_made(os::MemoryCall::kMap);
+  for (std::uintptr_t i = 1; i <= kMany; ++i) put(i << 4, 16);
+  EXPECT_LE(os::memory_calls_made(os::MemoryCall::kMap) - before, 4 + kMany * 8 / kHugePageSize + 1);
+  quarantine_.flush(batch_);
+  EXPECT_EQ(quarantine_.queued_bytes(), kMany * 16);
+  quarantine_.drain();
+  ASSERT_EQ(blocks_.size(), kMany);
+  for (std::uintptr_t i = 1; i <= kMany; ++i) ASSERT_EQ(blocks_[i - 1], i << 4);
+}
+
+TEST_F(QuarantineTest, WithoutRoomForAHugePageTheQueueGrowsByAFewPages) {
+  quarantine_.init(
+      std::size_t{1} << 40, [](void* p) { blocks_.push_back(AppAddr(p).value); }, [](void*) {});
+  static int calls;
+  calls = 0;
+  os::set_failure_injector_test_only([](os::MemoryCall call) {
+    if (call != os::MemoryCall::kMap) return 0;
+    // Four pieces of a few pages, then each huge one is refused.
+    return ++calls > 4 && calls % 2 == 1 ? ENOMEM : 0;
+  });
+  for (std::uintptr_t i = 1; i <= kMany / 10; ++i) put(i << 4, 16);
+  os::set_failure_injector_test_only(nullptr);
+  EXPECT_GT(calls, 4);
+  quarantine_.drain();
+  EXPECT_EQ(quarantine_.lost_blocks(), 0u);
+  EXPECT_GE(blocks_.size() + kBatchBlocks, kMany / 10);
 }
 
 }  // namespace

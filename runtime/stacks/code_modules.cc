@@ -81,11 +81,20 @@ bool enter(std::uintptr_t start, std::uint64_t identity) {
   return false;
 }
 
-// The readable bytes around `inside`: the loaded segment that holds it, as the program headers say.
+// The readable bytes around `inside`: the loaded segment that holds it, as the program headers say. Of a module with
+// gaps between its segments (node), the loader tells the one segment that holds what it was asked about.
 ByteRange segment_around(const dl_find_object& found, const std::uint8_t* inside) {
   const auto* base = static_cast<const std::uint8_t*>(found.dlfo_map_start);
   const auto* end = static_cast<const std::uint8_t*>(found.dlfo_map_end);
-  if (inside < base || inside >= end || end - base < static_cast<std::ptrdiff_t>(kPageSize)) return {};
+  if (inside < base || inside >= end) {
+    dl_find_object segment;
+    const bool is_same_module =
+        ask_loader(reinterpret_cast<std::uintptr_t>(inside), segment) && segment.dlfo_link_map == found.dlfo_link_map;
+    if (!is_same_module) return {};
+    return {static_cast<const std::uint8_t*>(segment.dlfo_map_start),
+            static_cast<const std::uint8_t*>(segment.dlfo_map_end)};
+  }
+  if (end - base < static_cast<std::ptrdiff_t>(kPageSize)) return {};
   const auto* elf = reinterpret_cast<const Elf64_Ehdr*>(base);
   const bool has_headers = __builtin_memcmp(elf->e_ident, ELFMAG, SELFMAG) == 0 &&
                            elf->e_phentsize == sizeof(Elf64_Phdr) &&
@@ -169,6 +178,11 @@ void revalidate_modules() {
   if (!changed) return;
   g_epoch.fetch_add(1, std::memory_order_seq_cst);
   RuleCache::clear();
+}
+
+bool is_module_code(std::uintptr_t pc) {
+  dl_find_object found;
+  return ask_loader(pc, found);
 }
 
 std::uint32_t module_epoch() {

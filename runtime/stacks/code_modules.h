@@ -42,6 +42,9 @@ struct CodeModule {
 // False where no module of the loader's covers the pc, or the module has no unwind tables.
 bool find_module(std::uintptr_t pc, CodeModule& module);
 
+// Whether the loader mapped what lies there. False of what a program generated, and of all where glibc is older than 2.35.
+bool is_module_code(std::uintptr_t pc);
+
 // Whether it is known where the loader's own code lies; finds out when asked first.
 bool is_loader_known();
 // Whether the loader's own code covers the pc. False while that is not known.

@@ -12,6 +12,7 @@
 #include "runtime/signals/moved_code.h"
 #include "runtime/signals/operand.h"
 #include "runtime/signals/signals.h"
+#include "runtime/stacks/code_modules.h"
 #include "shadow/address_map.h"
 
 namespace penumbra::signals {
@@ -38,6 +39,13 @@ Fault fault_of(int signal, const siginfo_t& info, const ucontext_t& context) {
   return fault;
 }
 
+// Whether a program whose handler takes this fault is to be told of it. Page protection is its own business, and so is
+// what code does that it generated (Java's tests for null are loads from the null page).
+bool is_worth_telling(const Fault& fault) {
+  const bool is_wild = !fault.address_known || fault.addr.value < kPageSize || fault.addr.value >= kUserAddressEnd;
+  return is_wild && stacks::is_module_code(fault.context.pc);
+}
+
 bool is_own_memory(AppAddr a) {
   return in_span(a) || (shadow::is_reserved() && !shadow::has_shadow(a) && a.value < kUserAddressEnd);
 }
@@ -54,8 +62,7 @@ void report_signal(int signal, const siginfo_t& info, const ucontext_t& context,
   }
   if (!program_handles || (fault.address_known && is_own_memory(fault.addr))) {
     report::report_fault(fault);
-  } else if (process_options().handled_faults &&
-             (!fault.address_known || fault.addr.value < kPageSize || fault.addr.value >= kUserAddressEnd)) {
+  } else if (process_options().handled_faults && is_worth_telling(fault)) {
     report::report_handled_fault(fault);
   }
 }

@@ -178,6 +178,14 @@ int main(int argc, char** argv) {
     signal(SIGSEGV, plain_jump_back);
     if (sigsetjmp(g_back, 1) == 0) write_null();
     return 5;
+  } else if (strcmp(mode, "handled_generated") == 0) {
+    // As just-in-time compilers test for null: mov (%rdi),%eax; ret
+    static const unsigned char kLoad[] = {0x8b, 0x07, 0xc3};
+    void* code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(code, kLoad, sizeof kLoad);
+    set(SIGSEGV, jump_back, 0);
+    if (sigsetjmp(g_back, 1) == 0) ((int (*)(const int*))code)(NULL);
+    return 5;
   } else if (strcmp(mode, "handled_protection") == 0) {
     // How garbage collectors and persistent heaps work: not a bug, and not reported.
     g_page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -519,6 +519,10 @@ class Signals(ReportCase):
         done = self.fault("handled_null", options="handled_faults=0")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (5, "handler 11 0x18\n", ""))
 
+    def test_null_pages_that_generated_code_touches_and_the_program_handles_are_its_own_business(self):
+        done = self.fault("handled_generated")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (5, "handler 11 0\n", ""))
+
     def test_page_protection_that_the_program_handles_is_its_own_business(self):
         done = self.fault("handled_protection")
         self.assertEqual((done.returncode, done.stderr), (5, ""))

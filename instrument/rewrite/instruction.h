@@ -57,6 +57,13 @@ inline constexpr RegSet kAllRegisters = 0xffff;
 inline constexpr RegSet kArithmeticFlags = kCarry | kParity | kAdjust | kZero | kSign | kOverflow;
 inline constexpr RegSet kEverything = kAllRegisters | kArithmeticFlags | kDirection;
 
+// What an instruction does to registers and flags.
+struct RegisterUse {
+  RegSet reads = 0;
+  RegSet kills = 0;    // overwritten whole, whatever happens
+  RegSet touches = 0;  // may change
+};
+
 // How control leaves an instruction.
 enum class Flow : std::uint8_t {
   kNext,

@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdlib>
 #include <cstring>
 
+#include "instrument/rewrite/patches.h"
 #include "shadow/encoding.h"
 
 namespace penumbra::rewrite {
 namespace {
 
-constexpr std::uint8_t kNotEqual = 5;
-constexpr std::uint8_t kNoPush = 0xff;
-constexpr std::uint16_t kRedZone = 128;
 constexpr std::uint32_t kFunctionAlignment = 16;
 // Code of functions that stands together before their thunks follow. The more, the fewer pages a program touches; thunks
 // waiting for their turn take some 100 bytes each.
@@ -30,16 +27,6 @@ constexpr std::string_view kExcludedNames[] = {
 constexpr std::uint8_t kLeftOutReads = 1;
 constexpr std::uint8_t kLeftOutWrites = 2;
 
-// States of a byte while patches are placed.
-enum class ByteUse : std::uint8_t { kFree, kNative, kPatch };
-
-ModuleState plain_state() {
-  ModuleState state{};
-  state.rax_home = kNoPush;
-  std::fill(std::begin(state.pushed), std::end(state.pushed), kNoPush);
-  return state;
-}
-
 }  // namespace
 
 Relocator::Relocator(const Program& program, const Liveness& liveness, const RewriteOptions& options)
@@ -47,7 +34,8 @@ Relocator::Relocator(const Program& program, const Liveness& liveness, const Rew
       liveness_(liveness),
       options_(options),
       planner_(program, liveness, options.access),
-      roles_(find_libc_roles(program)) {}
+      roles_(find_libc_roles(program)),
+      checks_(program, options.exact, area_) {}
 
 bool Relocator::is_excluded(const Function& function) const {
   if (function.range.is_signal_frame || changes_context(program_, function)) return true;
@@ -113,11 +101,12 @@ RewrittenModule Relocator::run() {
     ++module_.stats.relocated;
     if (options_.relocate_tables) copy_tables(function);
     emit_function(function, plan);
-    place_patches(function, reach);
+    // No jump of a string variant's own leads back behind the first byte of its begin: they lead to its tails.
+    place_patches(program_, function, reach, placed_, is_variant, module_);
     add_redirect(number, place_of(function.first));
-    if (writer_.position() - first_hot_ >= kHotRun) emit_thunks();
+    if (writer_.position() - checks_.end_of_thunks() >= kHotRun) checks_.emit_thunks();
   }
-  emit_thunks();
+  checks_.emit_thunks();
   if (options_.redirect_calls) redirect_calls();
   std::ranges::sort(module_.patches, {}, &ModulePatch::text_offset);
   std::ranges::sort(module_.checks, {}, &ModuleCheck::return_offset);
@@ -154,7 +143,7 @@ void Relocator::redirect_calls() {
   }
 }
 
-Relocator::Link::Kind Relocator::link_to(std::uint32_t from, std::uint64_t target) const {
+Link::Kind Relocator::link_to(std::uint32_t from, std::uint64_t target) const {
   const std::uint32_t to = program_.function_at(target);
   if (to == kNone || to == from || !is_redirected(to) || program_.functions()[to].range.begin != target) {
     return Link::kCode;
@@ -203,18 +192,6 @@ void Relocator::copy_tables(const Function& function) {
   }
 }
 
-void Relocator::mark(std::uint32_t instruction, const ModuleState& state) {
-  const std::uint32_t here = writer_.position();
-  const std::uint32_t text = text_offset(instruction);
-  auto& places = module_.places;
-  if (places.empty() || places.back().text_offset != text) places.push_back({here, text});
-  auto& states = module_.states;
-  if (states.empty() ? !(state == plain_state()) : !(state == states.back())) {
-    states.push_back(state);
-    states.back().code_offset = here;
-  }
-}
-
 void Relocator::emit_function(const Function& function, const FunctionPlan& plan) {
   writer_.align(kFunctionAlignment);
   const std::uint32_t begin = writer_.position();
@@ -222,20 +199,19 @@ void Relocator::emit_function(const Function& function, const FunctionPlan& plan
   auto call = plan.system_calls.begin();
   for (std::uint32_t i = function.first; i < function.first + function.count; ++i) {
     placed_[i] = writer_.position() + 1;
-    mark(i, plain_state());
+    area_.mark(text_offset(i), plain_state());
     for (; check != plan.checks.end() && check->at == i; ++check) {
       if (!options_.checks) continue;
-      if (check->is_special) {
-        emit_special(*check, plan);
-      } else {
-        emit_check(*check, plan);
-      }
-      mark(i, plain_state());
+      checks_.emit(*check, plan);
+      area_.mark(text_offset(i), plain_state());
       // Behind its checks the instruction has a place of its own: where a fault of a check's shadow load resumes.
-      module_.places.push_back({writer_.position(), text_offset(i)});
+      area_.add_place(text_offset(i));
     }
     if (call != plan.system_calls.end() && call->at == i && options_.checks) {
-      emit_system_call(function, *call, plan);
+      const std::uint32_t next = i + 1 < function.first + function.count ? i + 1 : i;
+      const CheckEmitter::SystemCall made = checks_.emit_before_system_call(*call, plan.may_use_red_zone);
+      copy_instruction(i);
+      checks_.emit_behind_system_call(*call, made, next, plan.may_use_red_zone);
       ++call;
     } else {
       emit_instruction(function, i);
@@ -244,227 +220,9 @@ void Relocator::emit_function(const Function& function, const FunctionPlan& plan
   const Flow last = program_.form(function.first + function.count - 1).flow;
   if (last != Flow::kReturn && last != Flow::kJump && last != Flow::kIndirectJump && last != Flow::kTrap &&
       last != Flow::kCall && last != Flow::kIndirectCall) {
-    links_.push_back({writer_.put_jump(), 0, function.range.end, Link::kCode});
+    area_.put_jump_to(function.range.end, Link::kCode);
   }
   module_.stats.hot_bytes += writer_.position() - begin;
-}
-
-void Relocator::emit_thunks() {
-  const std::uint32_t begin = writer_.position();
-  for (const PendingThunk& thunk : thunks_) emit_thunk(thunk);
-  thunks_.clear();
-  first_hot_ = writer_.position();
-  module_.stats.cold_bytes += first_hot_ - begin;
-}
-
-std::uint32_t Relocator::add_accesses(const Check& check, const FunctionPlan& plan) {
-  const auto first = static_cast<std::uint32_t>(module_.accesses.size());
-  for (std::uint32_t n = 0; n < check.access_count; ++n) {
-    const CheckedAccess& access = plan.accesses[check.first_access + n];
-    const Form& form = program_.form(access.instruction);
-    const AccessShape shape = check.is_special ? form.operands[check.operand].shape : AccessShape::kPlain;
-    module_.accesses.push_back({text_offset(access.instruction), access.displacement, access.size,
-                                static_cast<std::uint8_t>(access.is_write), static_cast<std::uint8_t>(shape)});
-  }
-  return first;
-}
-
-void Relocator::add_check_record(const Check& check, std::uint32_t first_access) {
-  ModuleCheck record{};
-  record.return_offset = writer_.position();
-  record.first_access = first_access;
-  record.access_count = static_cast<std::uint16_t>(check.access_count);
-  record.base = check.base;
-  record.index = check.index;
-  record.scale = check.scale;
-  record.scratch = static_cast<std::uint8_t>(check.scratch);
-  record.is_special = check.is_special;
-  record.operand = check.operand;
-  record.low = check.low;
-  module_.checks.push_back(record);
-}
-
-void Relocator::emit_check(const Check& check, const FunctionPlan& plan) {
-  ModuleState state = plain_state();
-  const std::uint32_t at = check.at;
-  unsigned pushed = 0;
-  const auto push = [&](Register r) {
-    writer_.put_push(r);
-    state.stack_bytes += 8;
-    state.pushed[pushed++] = static_cast<std::uint8_t>(r);
-    mark(at, state);
-  };
-  if (check.pushes() && plan.may_use_red_zone) {
-    writer_.put_red_zone_down();
-    state.stack_bytes += kRedZone;
-    mark(at, state);
-  }
-  if (check.pushes_scratch) push(check.scratch);
-  if (check.pushes_home) push(check.rax_home);
-  if (check.pushes_rax) push(kRax);
-  const std::int32_t moved = check.base == kRsp ? state.stack_bytes : 0;
-  writer_.put_lea(check.scratch, check.base, check.index, check.scale, check.high - 1 + moved);
-  if (check.saves_flags) {
-    if (check.rax_home != kNoRegister) {
-      writer_.put_mov(check.rax_home, kRax);
-      state.rax_home = static_cast<std::uint8_t>(check.rax_home);
-    }
-    // lahf and seto change rax only; until both are done the flags are still in place.
-    writer_.put_lahf_seto();
-    state.flags_in_ax = 1;
-    mark(at, state);
-  }
-  writer_.put_shift_right_3(check.scratch);
-  const unsigned granules = tested_granules(check.low, check.high, check.access_count);
-  PendingThunk thunk{0, 0, check, add_accesses(check, plan), plan.may_use_red_zone};
-  const auto offset = static_cast<std::int32_t>(shadow::kShadowOffset);
-  const auto compare = [&](unsigned lowest, unsigned width) {
-    writer_.put_compare_zero(check.scratch, offset - static_cast<std::int32_t>(lowest - 1), width);
-    thunk.jump = writer_.put_jump_if(kNotEqual);
-    thunks_.push_back(thunk);
-  };
-  // A comparison wider than the span would look at bytes before it: take two that meet or overlap instead.
-  const unsigned width = granules > 8 ? 1 : std::bit_floor(granules);
-  if (granules > 8) compare(8, 8);
-  if (width != granules && granules <= 8) compare(width, width);
-  compare(granules, width);
-  if (options_.exact && check.high - check.low > 1) {
-    // A misaligned span may begin in one granule more.
-    const auto in_place = [&](Register r) { return r == kRax && check.rax_home != kNoRegister ? check.rax_home : r; };
-    writer_.put_lea(check.scratch, in_place(check.base), in_place(check.index), check.scale, check.low + moved);
-    writer_.put_shift_right_3(check.scratch);
-    compare(1, 1);
-  }
-  const std::uint32_t back = writer_.position();
-  for (std::size_t n = thunks_.size(); n-- > 0 && thunks_[n].back == 0;) thunks_[n].back = back;
-  if (check.saves_flags) {
-    writer_.put_sahf();
-    if (check.rax_home != kNoRegister) writer_.put_mov(kRax, check.rax_home);
-    state.flags_in_ax = 0;
-    state.rax_home = kNoPush;
-    mark(at, state);
-  }
-  const auto pop = [&](Register r) {
-    writer_.put_pop(r);
-    state.stack_bytes = static_cast<std::uint16_t>(state.stack_bytes - 8);
-    state.pushed[--pushed] = kNoPush;
-    mark(at, state);
-  };
-  if (check.pushes_rax) pop(kRax);
-  if (check.pushes_home) pop(check.rax_home);
-  if (check.pushes_scratch) pop(check.scratch);
-  if (check.pushes() && plan.may_use_red_zone) writer_.put_red_zone_up();
-}
-
-void Relocator::emit_thunk(const PendingThunk& thunk) {
-  const Check& check = thunk.check;
-  const bool may_use_red_zone = thunk.may_use_red_zone;
-  writer_.link(thunk.jump, writer_.position());
-  ModuleState state = plain_state();
-  state.is_thunk = 1;
-  const bool was_moved = check.pushes() && may_use_red_zone;
-  if (was_moved) state.stack_bytes += kRedZone;
-  unsigned pushed = 0;
-  const auto remember = [&](bool did, Register r) {
-    if (!did) return;
-    state.stack_bytes += 8;
-    state.pushed[pushed++] = static_cast<std::uint8_t>(r);
-  };
-  remember(check.pushes_scratch, check.scratch);
-  remember(check.pushes_home, check.rax_home);
-  remember(check.pushes_rax, kRax);
-  state.flags_in_ax = check.saves_flags;
-  if (check.rax_home != kNoRegister) state.rax_home = static_cast<std::uint8_t>(check.rax_home);
-  mark(check.at, state);
-  const auto in_place = [&](Register r) { return r == kRax && check.rax_home != kNoRegister ? check.rax_home : r; };
-  const std::int32_t moved = check.base == kRsp ? state.stack_bytes : 0;
-  writer_.put_lea(check.scratch, in_place(check.base), in_place(check.index), check.scale, check.low + moved);
-  const bool step = may_use_red_zone && !was_moved;
-  if (step) {
-    writer_.put_red_zone_down();
-    state.stack_bytes += kRedZone;
-    mark(check.at, state);
-  }
-  const unsigned slot =
-      check_slot(static_cast<unsigned>(check.scratch), static_cast<unsigned>(check.high - check.low));
-  links_.push_back({writer_.put_call_through(), 0, slot, Link::kSlot});
-  add_check_record(check, thunk.first_access);
-  if (step) {
-    writer_.put_red_zone_up();
-    state.stack_bytes = static_cast<std::uint16_t>(state.stack_bytes - kRedZone);
-    mark(check.at, state);
-  }
-  writer_.link(writer_.put_jump(), thunk.back);
-}
-
-// All registers stay in place; the routine saves what it uses, vector state included.
-void Relocator::emit_special(const Check& check, const FunctionPlan& plan) {
-  ModuleState state = plain_state();
-  if (plan.may_use_red_zone) {
-    writer_.put_red_zone_down();
-    state.stack_bytes += kRedZone;
-    mark(check.at, state);
-  }
-  if (check.saves_flags) {
-    writer_.put_pushfq();
-    state.stack_bytes += 8;
-    mark(check.at, state);
-  }
-  links_.push_back({writer_.put_call_through(), 0, kSpecialSlot, Link::kSlot});
-  Check record = check;
-  record.scratch = kRsp;
-  const ElementChoice& choice = program_.form(check.at).operands[check.operand].choice;
-  record.low = static_cast<std::int32_t>(choice.pack());
-  add_check_record(record, add_accesses(check, plan));
-  if (check.saves_flags) {
-    writer_.put_popfq();
-    state.stack_bytes = static_cast<std::uint16_t>(state.stack_bytes - 8);
-    mark(check.at, state);
-  }
-  if (plan.may_use_red_zone) writer_.put_red_zone_up();
-}
-
-// Before the instruction and behind it a routine is called, with nothing left on the stack between them. Behind it the code
-// stands for the next instruction: the call has been made. The first routine may return to the second one's call instead,
-// when it has made the call itself; the record says how far that is.
-void Relocator::emit_system_call(const Function& function, const SystemCallSite& site, const FunctionPlan& plan) {
-  const auto access = static_cast<std::uint32_t>(module_.accesses.size());
-  module_.accesses.push_back(
-      {text_offset(site.at), site.number, 0, false, static_cast<std::uint8_t>(AccessShape::kKernel)});
-  std::uint32_t returns_to = 0;
-  if (site.before) {
-    emit_system_hook(kSystemCallSlot, site.at, access, plan.may_use_red_zone);
-    returns_to = module_.checks.back().return_offset;
-    module_.places.push_back({writer_.position(), text_offset(site.at)});
-  }
-  copy_instruction(site.at);
-  const std::uint32_t next = site.at + 1 < function.first + function.count ? site.at + 1 : site.at;
-  const std::uint32_t behind = emit_system_hook(kSystemReturnSlot, next, access, plan.may_use_red_zone);
-  // Both calls find the stack alike.
-  if (site.before) module_.accesses[access].size = static_cast<std::uint16_t>(behind - returns_to);
-  module_.places.push_back({writer_.position(), text_offset(next)});
-}
-
-std::uint32_t Relocator::emit_system_hook(unsigned slot, std::uint32_t instruction, std::uint32_t access,
-                                          bool red_zone) {
-  ModuleState state = plain_state();
-  mark(instruction, state);
-  if (red_zone) {
-    writer_.put_red_zone_down();
-    state.stack_bytes += kRedZone;
-    mark(instruction, state);
-  }
-  const std::uint32_t call = writer_.position();
-  links_.push_back({writer_.put_call_through(), 0, slot, Link::kSlot});
-  Check record;
-  record.is_special = true;
-  record.access_count = 1;
-  add_check_record(record, access);
-  if (red_zone) {
-    writer_.put_red_zone_up();
-    mark(instruction, plain_state());
-  }
-  return call;
 }
 
 void Relocator::emit_instruction(const Function& function, std::uint32_t i) {
@@ -474,8 +232,8 @@ void Relocator::emit_instruction(const Function& function, std::uint32_t i) {
   const auto number = static_cast<std::uint32_t>(&function - program_.functions().data());
   switch (form.flow) {
     case Flow::kCall:
-    case Flow::kIndirectCall: links_.push_back({writer_.put_jump(), 0, program_.address(i), Link::kOriginal}); return;
-    case Flow::kJump: links_.push_back({writer_.put_jump(), 0, target(), link_to(number, target())}); return;
+    case Flow::kIndirectCall: area_.put_jump_to(program_.address(i), Link::kOriginal); return;
+    case Flow::kJump: area_.put_jump_to(target(), link_to(number, target())); return;
     case Flow::kConditionalJump: {
       // A loop's jump back is short where it can be.
       const std::uint32_t to = program_.instruction_at(target());
@@ -487,7 +245,7 @@ void Relocator::emit_instruction(const Function& function, std::uint32_t i) {
           return;
         }
       }
-      links_.push_back({writer_.put_jump_if(form.condition), 0, target(), link_to(number, target())});
+      area_.links.push_back({writer_.put_jump_if(form.condition), 0, target(), link_to(number, target())});
       return;
     }
     case Flow::kCountedJump: {
@@ -496,7 +254,7 @@ void Relocator::emit_instruction(const Function& function, std::uint32_t i) {
       writer_.put_byte(2);
       writer_.put_byte(0xeb);
       writer_.put_byte(5);
-      links_.push_back({writer_.put_jump(), 0, target(), link_to(number, target())});
+      area_.put_jump_to(target(), link_to(number, target()));
       return;
     }
     default: copy_instruction(i);
@@ -525,143 +283,8 @@ void Relocator::copy_instruction(std::uint32_t i) {
   writer_.put(bytes);
   if (!form.is_rip_relative) return;
   const std::uint32_t operand = begin + form.displacement_offset;
-  links_.push_back({operand, form.length - form.displacement_offset - 4u,
-                    rip_relative_target(form, bytes, program_.address(i)), Link::kOriginal});
-}
-
-// Jumps at entries: five bytes where they fit, else two bytes to a slot of five in bytes that nobody reaches any more.
-void Relocator::place_patches(const Function& function, const std::vector<bool>& reach) {
-  const std::uint64_t begin = function.range.begin;
-  // Padding behind the function may hold the end of a patch.
-  const std::uint64_t limit = function.range.end + function.padding;
-  const auto size = static_cast<std::uint32_t>(limit - begin);
-  const std::uint32_t text_begin = static_cast<std::uint32_t>(begin - program_.text_begin());
-
-  // No jump of a string variant's own leads back behind the first byte of its begin: they lead to its tails.
-  const bool is_begin_safe =
-      roles_[static_cast<std::size_t>(&function - program_.functions().data())] == LibcRole::kStringVariant;
-
-  struct EntryPoint {
-    std::uint32_t at = 0;  // from the function's begin
-    std::uint32_t instruction = 0;
-    bool native = false;  // stays as it is, or has to
-    bool failed = false;
-  };
-  std::vector<EntryPoint> entries;
-  std::vector<bool> is_entry(size + 1, false);
-  for (std::uint32_t k = 0; k < function.block_count; ++k) {
-    const Block& block = program_.blocks()[function.first_block + k];
-    if (block.entry == kNoEntry) continue;
-    const auto at = static_cast<std::uint32_t>(program_.address(block.first) - begin);
-    entries.push_back({at, block.first, !reach[k], false});
-    is_entry[at] = true;
-    module_.stats.entries += reach[k];
-  }
-  std::vector<ByteUse> use;
-  std::vector<ModulePatch> patches;
-  const auto is_free = [&](std::uint32_t from, std::uint32_t count) {
-    if (from + count > size) return false;
-    for (std::uint32_t q = from; q < from + count; ++q) {
-      if (use[q] != ByteUse::kFree) return false;
-    }
-    return true;
-  };
-  const auto holds_entry = [&](std::uint32_t from, std::uint32_t count) {
-    for (std::uint32_t q = from; q < from + count; ++q) {
-      if (is_entry[q]) return true;
-    }
-    return false;
-  };
-  const auto take = [&](std::uint32_t from, std::uint32_t count) {
-    std::fill_n(use.begin() + from, count, ByteUse::kPatch);
-  };
-  for (bool settled = false; !settled;) {
-    settled = true;
-    patches.clear();
-    use.assign(size, ByteUse::kFree);
-    std::vector<bool> stops(function.count, false);
-    for (const EntryPoint& entry : entries) {
-      if (!entry.native) stops[entry.instruction - function.first] = true;
-    }
-    // Calls run where they are, and so does whatever control reaches from an entry that stays native.
-    std::vector<std::uint32_t> waits;
-    std::vector<bool> seen(function.count, false);
-    for (std::uint32_t i = function.first; i < function.first + function.count; ++i) {
-      const Form& form = program_.form(i);
-      if (form.flow != Flow::kCall && form.flow != Flow::kIndirectCall) continue;
-      std::fill_n(use.begin() + static_cast<std::ptrdiff_t>(program_.address(i) - begin), form.length,
-                  ByteUse::kNative);
-    }
-    for (const EntryPoint& entry : entries) {
-      if (entry.native) waits.push_back(entry.instruction);
-    }
-    while (!waits.empty()) {
-      std::uint32_t i = waits.back();
-      waits.pop_back();
-      while (i != kNone && i >= function.first && i < function.first + function.count && !seen[i - function.first] &&
-             !stops[i - function.first]) {
-        seen[i - function.first] = true;
-        const Form& form = program_.form(i);
-        std::fill_n(use.begin() + static_cast<std::ptrdiff_t>(program_.address(i) - begin), form.length,
-                    ByteUse::kNative);
-        switch (form.flow) {
-          case Flow::kConditionalJump:
-          case Flow::kCountedJump:
-            waits.push_back(program_.instruction_at(branch_target(form, program_.bytes(i), program_.address(i))));
-            ++i;
-            break;
-          case Flow::kJump:
-            i = program_.instruction_at(branch_target(form, program_.bytes(i), program_.address(i)));
-            break;
-          case Flow::kNext:
-          case Flow::kSystemCall: ++i; break;
-          default: i = kNone;
-        }
-      }
-    }
-    std::vector<EntryPoint*> short_ones;
-    for (EntryPoint& entry : entries) {
-      if (entry.native) continue;
-      const std::uint8_t length = program_.form(entry.instruction).length;
-      const bool fits = is_free(entry.at, 5) && !holds_entry(entry.at + 1, 4) &&
-                        (!function.has_unresolved_jump || length >= 5 || (is_begin_safe && entry.at == 0));  // R3
-      if (!fits) {
-        short_ones.push_back(&entry);
-        continue;
-      }
-      take(entry.at, 5);
-      patches.push_back({text_begin + entry.at, place_of(entry.instruction), ModulePatch::kJump5});
-    }
-    for (EntryPoint* entry : short_ones) {
-      bool placed = false;
-      if (!function.has_unresolved_jump && is_free(entry->at, 2) && !is_entry[entry->at + 1]) {
-        take(entry->at, 2);
-        const std::int64_t from = std::int64_t{entry->at} + 2;
-        for (std::int64_t d = 0; d <= 127 && !placed; ++d) {
-          for (const std::int64_t slot : {from + d, from - 5 - d}) {
-            if (slot < 0 || slot - from < -128 || slot + 5 > std::int64_t{size}) continue;
-            const auto at = static_cast<std::uint32_t>(slot);
-            if (!is_free(at, 5) || holds_entry(at, 5)) continue;
-            take(at, 5);
-            patches.push_back({text_begin + entry->at, text_begin + at, ModulePatch::kJump2});
-            patches.push_back({text_begin + at, place_of(entry->instruction), ModulePatch::kJump5});
-            placed = true;
-            break;
-          }
-        }
-      }
-      if (!placed) {
-        entry->native = entry->failed = true;
-        settled = false;
-      }
-    }
-  }
-  for (const EntryPoint& entry : entries) module_.stats.unpatched += entry.failed;
-  for (const ModulePatch& patch : patches) {
-    module_.stats.jumps_5 += patch.kind == ModulePatch::kJump5;
-    module_.stats.jumps_2 += patch.kind == ModulePatch::kJump2;
-  }
-  std::ranges::copy(patches, std::back_inserter(module_.patches));
+  area_.links.push_back({operand, form.length - form.displacement_offset - 4u,
+                         rip_relative_target(form, bytes, program_.address(i)), Link::kOriginal});
 }
 
 void Relocator::resolve_links() {
@@ -686,7 +309,7 @@ void Relocator::resolve_links() {
     const auto narrow = static_cast<std::uint32_t>(value);
     std::memcpy(module_.code.data() + at, &narrow, sizeof narrow);
   };
-  for (const Link& link : links_) {
+  for (const Link& link : area_.links) {
     const std::uint64_t next = std::uint64_t{link.operand} + 4 + link.trailing;
     if (link.kind == Link::kSlot) {
       set(link.operand, module_.code.size() + link.target * sizeof(std::uint64_t) - next);

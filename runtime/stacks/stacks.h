@@ -24,7 +24,7 @@ std::size_t unwind(const CodeContext& from, std::uintptr_t* frames, std::size_t 
 std::size_t unwind_ucontext(const void* ucontext, std::uintptr_t* frames, std::size_t max);
 
 // Unwinds and stores: what an allocation or a free keeps. kNoStack when depth is 0 or the depot is full. Gives the
-// frames that unwind() would give, from remembered rules and the thread's last stack: 20 to 100 ns. For the calling
+// frames that unwind() would give, from remembered rules and stacks: 10 to 100 ns. For the calling
 // thread's own stack; from.pc must be the return address into whoever called malloc or free, since that is how closing
 // of modules is noticed (code_modules.h).
 StackId record(const CodeContext& from, std::size_t depth);

@@ -217,25 +217,42 @@ StackId Trail::id_of(std::size_t node, std::size_t count) const {
   return id;
 }
 
-bool Trail::record(const CodeContext& from, std::size_t depth, StackId& id) {
-  const std::uint32_t epoch = module_epoch();
-  if (epoch != epoch_ || depth != depth_) {
-    forget();
-    epoch_ = epoch;
-    depth_ = depth;
+StackMemos* Trail::memos() {
+  if (memos_ == nullptr && records_ < kRecordsBeforeMemos && ++records_ == kRecordsBeforeMemos) {
+    const os::Result memory = os::map_noreserve(round_up(sizeof(StackMemos), kPageSize));
+    if (memory.ok()) memos_ = memory.address().ptr<StackMemos>();
   }
-  StackMemory memory;
-  if (!memory.move_to(from.sp) || !walk(from, depth, memory.limit())) return false;
+  return memos_;
+}
+
+// Afterwards the stack's frames are the nodes from top_ on, and ids_[top_] its name. False as in try_record().
+bool Trail::record_by_walk(const CodeContext& from, std::size_t depth, std::uintptr_t limit) {
+  if (!walk(from, depth, limit)) return false;
   if (!join_fresh()) {
     forget();
-    if (!walk(from, depth, memory.limit()) || !join_fresh()) return false;
+    if (!walk(from, depth, limit) || !join_fresh()) return false;
   }
-  const std::size_t node = top_;
-  if (ids_[node] == kNoStack) {
-    const std::size_t count = kNodes - node < depth ? kNodes - node : depth;
-    ids_[node] = id_of(node, count);
+  if (ids_[top_] == kNoStack) ids_[top_] = id_of(top_, count_of(depth));
+  return true;
+}
+
+bool Trail::record(const CodeContext& from, std::size_t depth, StackId& id) {
+  const RecordTerms terms{module_epoch(), static_cast<std::uint32_t>(depth)};
+  if (terms != terms_) {
+    forget();
+    terms_ = terms;
   }
-  id = ids_[node];
+  StackMemory memory;
+  if (!memory.move_to(from.sp)) return false;
+  StackMemos* const memos = this->memos();
+  if (memos != nullptr) {
+    id = memos->find(from, terms, memory.limit());
+    if (id != kNoStack) return true;
+  }
+  if (!record_by_walk(from, depth, memory.limit())) return false;
+  id = ids_[top_];
+  if (memos != nullptr)
+    memos->offer(from, terms, id, {&pc_[top_], &sp_[top_], &bp_[top_], &slot_[top_], count_of(depth)});
   return true;
 }
 

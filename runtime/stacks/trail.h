@@ -10,7 +10,7 @@
 //
 // I1  node i+1 is the caller of node i as the words were when the trail was made; sp_ grows with the index.
 // I2  hash_[i] = hash_[i+1] * kDepotMultiplier + pc_[i], so any run of nodes has its depot hash in constant time.
-// I3  ids_[i], unless kNoStack, names the stack of `depth_` frames that starts at node i. Nodes outwards of a node
+// I3  ids_[i], unless kNoStack, names the stack of `terms_.depth` frames that starts at node i. Nodes outwards of a node
 //     never change while it stays.
 // Only frames with simple rules (rule_cache.h) are kept. A stack with any other frame, or one that is not the thread's
 // own, is walked the ordinary way, as everything is in a signal handler that interrupts a use of the trail (and ever
@@ -27,6 +27,7 @@
 #include "runtime/base/config.h"
 #include "runtime/base/stack_id.h"
 #include "runtime/stacks/simple_step.h"
+#include "runtime/stacks/stack_memo.h"
 
 namespace penumbra::stacks {
 
@@ -45,6 +46,8 @@ class Trail {
   // After n failures in a row the next 2^n records do not try, so that a thread whose stacks are never simple pays
   // little for it.
   static constexpr std::uint32_t kMaxFailures = 6;
+  // Records before a thread gets memos, 120 KiB at most: one that allocates less walks.
+  static constexpr std::uint32_t kRecordsBeforeMemos = 4096;
 
   // Nodes that a frame of the new stack was found to be, outwards up to and including `last`.
   struct Match {
@@ -65,15 +68,19 @@ class Trail {
   bool end_walk(bool is_complete);
   void forget();
   StackId id_of(std::size_t node, std::size_t count) const;
+  bool record_by_walk(const CodeContext& from, std::size_t depth, std::uintptr_t limit);
+  StackMemos* memos();
 
+  std::size_t count_of(std::size_t depth) const { return kNodes - top_ < depth ? kNodes - top_ : depth; }
   Place place_of(std::size_t node) const { return {pc_[node], sp_[node], bp_[node]}; }
   std::uintptr_t kept_bp(std::size_t node) const { return reinterpret_cast<std::uintptr_t>(&bp_[node]); }
 
   std::atomic<std::uint32_t> owner_{0};  // thread id; 0: free
-  std::uint32_t epoch_ = 0;              // module_epoch() of the rules that made it
+  RecordTerms terms_;                    // those of all nodes and ids
   std::uint32_t failures_ = 0;           // since the last success, at most kMaxFailures
   std::uint32_t pause_ = 0;              // records that go the ordinary way before the next try
-  std::size_t depth_ = 0;
+  std::uint32_t records_ = 0;            // until there are memos, or none can be had
+  StackMemos* memos_ = nullptr;          // stays when another thread takes this over
   std::size_t top_ = 0;       // set by forget(), with all that is not 0 in an empty trail: g_trails lies in .bss
   bool is_complete_ = false;  // the last node is the outermost frame there is
 

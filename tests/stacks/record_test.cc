@@ -62,6 +62,13 @@ TEST(Record, StoresWhatUnwindSees) {
   }
 }
 
+// The same random program again and again: all its stacks come again, mixed with each other, and are known.
+TEST(Record, StoresWhatUnwindSeesWhenStacksComeAgain) {
+  for (const std::size_t depth : {std::size_t{5}, std::size_t{30}}) {
+    for (int round = 0; round < 30; ++round) check_random_stacks(9, depth, 500);
+  }
+}
+
 TEST(Record, StoresWhatUnwindSeesInThreads) {
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t) threads.emplace_back([t] { check_random_stacks(100 + t, 30, 5000); });

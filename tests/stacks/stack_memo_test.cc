@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/stacks/code_modules.h"
 #include "runtime/stacks/rule_cache.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ class StackMemo : public testing::Test {
       bp_[i] = i == 0 ? 5 : i == 1 ? at(20) : 6;
       slot_[i] = reinterpret_cast<std::uintptr_t>(&bp_[i]);
       const auto kind = i == 1 ? SimpleRule::Kind::kFromRbp : SimpleRule::Kind::kFromRsp;
-      RuleCache::store(pc_[i] - 1, {kind, 64, 0}, 0);
+      RuleCache::store(pc_[i] - 1, {kind, 64, 0}, module_epoch());
     }
     slot_[0] = at(2);
     slot_[1] = at(10);

@@ -31,8 +31,9 @@ namespace penumbra::heap {
 inline constexpr std::size_t kArenaAlignment = 32u << 20;
 // Two segments: one that the first thread takes whole, one to go on with.
 inline constexpr std::size_t kFirstArena = 2 * kArenaAlignment;
-// Units taken before huge pages are asked for: 2 MiB. Programs that only start and end take 15 to 31.
-inline constexpr std::size_t kUnitsBeforeHuge = 64;
+// Units taken before huge pages are asked for: 1.25 MiB, which lie scattered over two or three. Programs that only start
+// and end take 15 to 31.
+inline constexpr std::size_t kUnitsBeforeHuge = 40;
 inline constexpr std::size_t kMaxArenas = 64;  // MI_MAX_ARENAS in 2.0.9
 
 class Arenas {

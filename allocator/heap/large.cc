@@ -23,6 +23,7 @@
 #include "shadow/poison.h"
 
 #include <errno.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 
@@ -98,6 +99,12 @@ void move_contents(void* to_object, void* from_object, std::size_t bytes) {
       is_mapping(unpack(header_of(from).word.load(std::memory_order_relaxed))) &&
       os::move_pages(from + kFirst, to + kFirst, round_up(bytes - kFirst, kPageSize)).ok()) {
     bytes = kFirst;
+  }
+  // One call instead of a fault for each page. A hint: where it fails, pages come as they are written.
+  constexpr std::size_t kWorthACall = 16 * kPageSize;
+  if (bytes >= kWorthACall) {
+    const AppAddr first(round_up(to.value, kPageSize));
+    os::advise(first, round_down((to + bytes).value, kPageSize) - first.value, MADV_POPULATE_WRITE).ignore();
   }
   raw_copy(to_object, from_object, bytes);
 }

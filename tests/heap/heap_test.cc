@@ -2,6 +2,8 @@
 #include "allocator/heap/heap.h"
 
 #include "allocator/heap/layout.h"
+#include "runtime/base/config.h"
+#include "runtime/base/os_linux.h"
 #include "tests/heap/heap_fixture.h"
 
 #include <errno.h>
@@ -336,6 +338,18 @@ TEST_F(HeapTest, ContentsMoveWholeBetweenObjectsOfAllSizesAndBothStayWhatTheyWer
       EXPECT_FALSE(accessible(from, 1));
       EXPECT_EQ(release(to), FreeVerdict::kFreed);
     }
+  }
+}
+
+TEST_F(HeapTest, PagesThatManyBytesMoveToAreHadByOneCall) {
+  for (const std::size_t bytes : {60000u, 200000u, 1000000u}) {
+    char* const from = allocate(bytes);
+    char* const to = allocate(bytes);
+    const std::uint64_t before = os::memory_calls_made(os::MemoryCall::kAdvise);
+    move_contents(to, from, bytes);
+    EXPECT_EQ(os::memory_calls_made(os::MemoryCall::kAdvise) - before, bytes > 16 * kPageSize ? 1u : 0u) << bytes;
+    release(from);
+    release(to);
   }
 }
 

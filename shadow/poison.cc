@@ -1,5 +1,6 @@
 #include "shadow/poison.h"
 
+#include <emmintrin.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -57,6 +58,51 @@ void unpoison_with_tail(AppAddr begin, std::size_t bytes, std::size_t total, Sha
   const std::size_t covered = round_up(bytes, kGranuleSize);
   PENUMBRA_DCHECK(covered <= total);
   poison(begin + covered, total - covered, tail);
+}
+
+namespace {
+
+// Up to 16 bytes by two stores that may overlap.
+void store_front(std::uint8_t* to, __m128i bytes, std::size_t count) {
+  alignas(16) std::uint8_t from[16];
+  _mm_store_si128(reinterpret_cast<__m128i*>(from), bytes);
+  const auto copy = [&]<class T>(T) {
+    T first;
+    T last;
+    __builtin_memcpy(&first, from, sizeof(T));
+    __builtin_memcpy(&last, from + count - sizeof(T), sizeof(T));
+    __builtin_memcpy(to, &first, sizeof(T));
+    __builtin_memcpy(to + count - sizeof(T), &last, sizeof(T));
+  };
+  if (count >= 8) return copy(std::uint64_t{});
+  if (count >= 4) return copy(std::uint32_t{});
+  if (count >= 2) return copy(std::uint16_t{});
+  if (count == 1) copy(std::uint8_t{});
+}
+
+}  // namespace
+
+void set_block(AppAddr block, std::size_t left, ShadowTag left_tag, std::size_t bytes, std::size_t total,
+               ShadowTag tail) {
+  constexpr std::size_t kAtOnce = 16;  // shadow bytes
+  if (total > kAtOnce * kGranuleSize) {
+    poison(block, left, left_tag);
+    unpoison_with_tail(block + left, bytes, total - left, tail);
+    return;
+  }
+  PENUMBRA_DCHECK(is_aligned(block.value) && is_aligned(left) && is_aligned(total));
+  PENUMBRA_DCHECK(left + round_up(bytes, kGranuleSize) <= total);
+  const auto all = [](std::size_t value) { return _mm_set1_epi8(static_cast<char>(value)); };
+  const __m128i index = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const std::size_t end = (left + bytes) >> kGranuleShift;  // the first granule that is not accessible as a whole
+  const std::size_t rest = bytes & (kGranuleSize - 1);
+  const __m128i is_left = _mm_cmplt_epi8(index, all(left >> kGranuleShift));
+  const __m128i is_end = rest != 0 ? _mm_cmpeq_epi8(index, all(end)) : _mm_setzero_si128();
+  const __m128i is_tail = _mm_andnot_si128(_mm_or_si128(_mm_cmplt_epi8(index, all(end)), is_end), all(0xff));
+  const __m128i values = _mm_or_si128(
+      _mm_and_si128(is_left, all(static_cast<std::uint8_t>(left_tag))),
+      _mm_or_si128(_mm_and_si128(is_end, all(rest)), _mm_and_si128(is_tail, all(static_cast<std::uint8_t>(tail)))));
+  store_front(shadow_of(block).ptr<std::uint8_t>(), values, total >> kGranuleShift);
 }
 
 void poison_any(AppAddr begin, std::size_t bytes, ShadowTag tag) {

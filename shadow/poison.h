@@ -20,6 +20,11 @@ void unpoison(AppAddr begin, std::size_t bytes);
 // total >= bytes, a multiple of the granule.
 void unpoison_with_tail(AppAddr begin, std::size_t bytes, std::size_t total, ShadowTag tail);
 
+// All of a fresh block's shadow: [block, block+left) gets one tag, `bytes` bytes behind it become accessible, the rest up
+// to block+total gets the other tag. All but `bytes` are multiples of the granule. Touches no shadow of neighbours.
+void set_block(AppAddr block, std::size_t left, ShadowTag left_tag, std::size_t bytes, std::size_t total,
+               ShadowTag tail);
+
 // __asan_poison_memory_region: any range, whole granules inside it, and the end of a partial one where what
 // follows is inaccessible already. Never makes a byte accessible.
 void poison_any(AppAddr begin, std::size_t bytes, ShadowTag tag);

@@ -119,8 +119,8 @@ void* allocate(const Request& request) {
   header.word.store(word, std::memory_order_release);
 
   fill_object(object, request);
-  shadow::poison(block, object - block, shadow::ShadowTag::kHeapLeftRedzone);
-  shadow::unpoison_with_tail(object, request.bytes, block + usable - object, shadow::ShadowTag::kHeapRightRedzone);
+  shadow::set_block(block, object - block, shadow::ShadowTag::kHeapLeftRedzone, request.bytes, usable,
+                    shadow::ShadowTag::kHeapRightRedzone);
   return object.ptr<void>();
 }
 

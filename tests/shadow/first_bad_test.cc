@@ -56,6 +56,29 @@ TEST_F(FirstBad, AgreesWithTheByteLoopOnEverySmallRange) {
   }
 }
 
+TEST_F(FirstBad, ABlocksShadowIsSetAsAWholeAndItsNeighboursStay) {
+  constexpr std::size_t kFirst = 16;  // granules before the block
+  for (std::size_t total = kGranuleSize; total <= 24 * kGranuleSize; total += kGranuleSize) {
+    for (std::size_t left = 0; left <= total && left <= 5 * kGranuleSize; left += kGranuleSize) {
+      for (std::size_t bytes = 0; left + bytes <= total; ++bytes) {
+        for (std::size_t g = 0; g < 64; ++g) set(g, 0x55);
+        const AppAddr block = memory_ + kFirst * kGranuleSize;
+        set_block(block, left, ShadowTag::kHeapLeftRedzone, bytes, total, ShadowTag::kHeapRightRedzone);
+        for (std::size_t g = 0; g < 64; ++g) {
+          const std::size_t at = (g - kFirst) * kGranuleSize;  // wraps around before the block
+          const std::uint8_t expected = g < kFirst || at >= total ? 0x55
+                                        : at < left               ? static_cast<int>(ShadowTag::kHeapLeftRedzone)
+                                        : at + kGranuleSize <= left + bytes ? 0
+                                        : at < left + bytes                 ? bytes % kGranuleSize
+                                                            : static_cast<int>(ShadowTag::kHeapRightRedzone);
+          ASSERT_EQ(*shadow_of(memory_ + g * kGranuleSize).ptr(), expected)
+              << "granule " << g << " of total " << total << " left " << left << " bytes " << bytes;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(FirstBad, AgreesWithTheByteLoopOnLargeRandomRanges) {
   std::mt19937 random(20191212);
   for (int round = 0; round < 300; ++round) {

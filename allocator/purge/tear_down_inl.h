@@ -220,7 +220,7 @@ void RegionAllocator<Shadow>::settle_area_locked(Node& node, Handle h) {
   const std::uint32_t page = r.page;
   const std::uint32_t pages = r.area.span_pages;
   history_->add({page, r.pages, r.area.requested, r.area.allocated, r.area.freed, r.area.allocated_by,
-                 r.area.freed_by, r.kind});
+                 r.area.freed_by, r.kind, static_cast<std::uint16_t>(guard_before(r) >> kPageShift)});
   if (r.node == node_count_) {
     index_.set_large(page, pages, AreaIndex::kGone);
   } else {

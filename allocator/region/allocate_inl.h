@@ -21,8 +21,9 @@ inline constexpr std::size_t kZeroByHand = 16 << 10;
 // Zones opened at once, at most: the frontier moves in steps that grow with use, up to 64 MiB (memory ruling 2).
 inline constexpr std::uint32_t kMaxZoneStep = 16;
 
+// Stacks have a cache of their own (stack_pool.h), and inaccessible pages in front that a pool must not hand on.
 constexpr bool is_pooled_kind(AreaKind kind) {
-  return kind != AreaKind::kArena;
+  return kind != AreaKind::kArena && kind != AreaKind::kStack;
 }
 
 // The caller may map files over the pages of these.
@@ -32,12 +33,19 @@ constexpr bool may_be_mapped_over(AreaKind kind) {
 
 // Others poison inside these by themselves, so that every unit must be populated.
 constexpr bool may_be_sparse(AreaKind kind) {
-  return kind == AreaKind::kVmalloc || kind == AreaKind::kHeapLarge;
+  return kind == AreaKind::kVmalloc || kind == AreaKind::kHeapLarge || kind == AreaKind::kStack;
+}
+
+// What fits into a record (record.h).
+constexpr bool is_valid_guard(const Request& request) {
+  if (request.guard_before == 0) return true;
+  return request.kind == AreaKind::kStack && request.guard_before % kPageSize == 0 &&
+         request.guard_before < request.bytes && request.guard_before >> kPageShift < (1u << 14);
 }
 
 template <class Shadow>
 AppAddr RegionAllocator<Shadow>::allocate(const Request& request) {
-  if (request.bytes == 0 || !is_power_of_two(request.alignment)) {
+  if (request.bytes == 0 || !is_power_of_two(request.alignment) || !is_valid_guard(request)) {
     errno = EINVAL;
     return AppAddr();
   }
@@ -136,9 +144,15 @@ void RegionAllocator<Shadow>::publish(Record& r, const Request& request) {
     const AppAddr begin = begin_of(r);
     const AppRange interior = interior_of(r);
     const std::size_t lead = interior.begin - begin;
-    if (lead != 0) shadow_.allow(begin, lead, lead);
-    const std::size_t before = interior.end - begin;
-    shadow_.allow(interior.end, request.bytes - before, bytes_of(r.pages) - before);
+    const std::size_t guard = guard_before(r);
+    const std::size_t edge = interior.end - begin;
+    if (guard != 0) [[unlikely]] {
+      shadow_.guard(begin, std::min(guard, interior.bytes() != 0 ? lead : guard));
+      if (interior.bytes() != 0 && guard > edge) shadow_.guard(interior.end, guard - edge);
+    }
+    if (lead > guard) shadow_.allow(begin + guard, lead - guard, lead - guard);
+    const std::size_t before = std::max(edge, guard);
+    shadow_.allow(begin + before, request.bytes - before, bytes_of(r.pages) - before);
   }
   r.state.store(RecordState::kLive, std::memory_order_release);
 #if PENUMBRA_VALIDATE >= 2
@@ -285,6 +299,8 @@ Handle RegionAllocator<Shadow>::allocate_large(const Request& request, std::uint
     r.area = {};
     r.area.span_pages = static_cast<std::uint32_t>(span_pages);
     r.area.requested = request.bytes;
+    r.area.resident = (request.guard_before >> kPageShift) & 0x3fff;
+    r.next = kNoHandle;
     r.kind = request.kind;
     r.state.store(RecordState::kOpening, std::memory_order_relaxed);
     index_.set_large(page, r.area.span_pages, h);
@@ -329,11 +345,12 @@ template <class Shadow>
 bool RegionAllocator<Shadow>::open_large(Record& r, const Request& request) {
   const AppAddr begin = begin_of(r);
   const std::size_t payload = bytes_of(r.pages);
+  const AppAddr opened = begin + guard_before(r);  // the guard in front of a stack stays as it is: inaccessible
   const AppRange interior = interior_of(r);
   // What former areas left there becomes accessible.
   shadow_.take_sparse(interior.begin, interior.bytes());
   const bool taken = take_edges(r);
-  if (!taken || !guards_.open_large(begin, payload, end_of(r) - begin)) {
+  if (!taken || !guards_.open_large(opened, begin + payload - opened, end_of(r) - opened)) {
     if (taken) release_edges(r);
     shadow_.forbid_sparse(interior.begin, interior.bytes());
     shadow_.release_sparse(interior.begin, interior.bytes());

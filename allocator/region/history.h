@@ -22,6 +22,7 @@ struct PastArea {
   std::uint32_t allocated_by;
   std::uint32_t freed_by;
   AreaKind kind;
+  std::uint16_t guard_pages;  // in front, of a stack
 };
 
 class History {

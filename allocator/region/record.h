@@ -43,11 +43,12 @@ struct Record {
   std::uint8_t flags;
   std::uint32_t page;   // first page, counted from the begin of the span
   std::uint32_t pages;  // of the area without its guard; of a free range: all
-  Handle next;          // in whatever list it is
+  Handle next;          // in whatever list it is; of a live stack: its keeper's number for it
   union {
     struct {
       std::uint64_t requested : 48;
-      std::uint64_t resident : 14;   // pages in memory when they were last counted, by a purge
+      std::uint64_t
+          resident : 14;  // pages in memory when they were last counted, by a purge; a stack's: of its guard
       std::uint64_t is_counted : 1;  // since the area was carved
       std::uint64_t is_lazy : 1;     // in its node's lazy list
       StackId allocated;

@@ -20,6 +20,13 @@ constexpr std::size_t kSmallestSpan = std::size_t{64} << 20;
 // lazy_max_pages() of the kernel: this much for each power of two of CPUs (facts kasan 1.4).
 constexpr std::uint64_t kThresholdStep = 32 << 20;
 
+void leave_out_guard(AreaInfo& info, std::size_t guard) {
+  info.begin = info.begin + guard;
+  info.requested -= guard;
+  info.area_bytes -= guard;
+  info.guard_before = guard;
+}
+
 }  // namespace
 
 Config Config::from(const Options& options) {
@@ -156,7 +163,8 @@ bool RegionAllocator<Shadow>::describe(AppAddr a, AreaInfo& info) {
     info.begin = address_of(past.page);
     info.requested = past.requested;
     info.area_bytes = bytes_of(past.pages);
-    info.in_guard = page - past.page >= past.pages;
+    info.in_guard = page - past.page >= past.pages || page - past.page < past.guard_pages;
+    leave_out_guard(info, bytes_of(past.guard_pages));
     info.allocated = past.allocated;
     info.freed = past.freed;
     info.allocated_by = past.allocated_by;
@@ -187,12 +195,46 @@ bool RegionAllocator<Shadow>::describe_record(const Record& r, AppAddr a, AreaIn
   info.begin = begin_of(r);
   info.requested = r.area.requested;
   info.area_bytes = bytes_of(r.pages);
-  info.in_guard = page_of(a) - r.page >= r.pages;
+  info.in_guard = page_of(a) - r.page >= r.pages || a - begin_of(r) < guard_before(r);
+  leave_out_guard(info, guard_before(r));
   info.allocated = r.area.allocated;
   info.freed = r.area.freed;
   info.allocated_by = r.area.allocated_by;
   info.freed_by = r.area.freed_by;
+  // A stack that waits for its next thread belongs to nobody (note_stack_end()).
+  if (r.kind == AreaKind::kStack && info.state == AreaState::kLive && info.freed_by != 0)
+    info.state = AreaState::kFreed;
   return true;
+}
+
+template <class Shadow>
+std::uint32_t RegionAllocator<Shadow>::keeper_of(AppAddr a) const {
+  if (!is_initialized() || !owns(a)) return 0;
+  const Handle h = index_.at(page_of(a));
+  if (h == kNoHandle || h == AreaIndex::kGone) return 0;
+  const Record& r = records_[h];
+  return r.state.load(std::memory_order_acquire) == RecordState::kLive && r.kind == AreaKind::kStack ? r.next : 0;
+}
+
+template <class Shadow>
+void RegionAllocator<Shadow>::set_keeper(AppAddr begin, std::uint32_t number) {
+  records_[index_.at(page_of(begin))].next = number;
+}
+
+template <class Shadow>
+void RegionAllocator<Shadow>::note_stack_use(AppAddr begin, StackId allocated, std::uint32_t allocated_by) {
+  Record& r = records_[index_.at(page_of(begin))];
+  r.area.freed_by = 0;
+  r.area.freed = kNoStack;
+  r.area.allocated = allocated;
+  r.area.allocated_by = allocated_by;
+}
+
+template <class Shadow>
+void RegionAllocator<Shadow>::note_stack_end(AppAddr begin, StackId freed, std::uint32_t freed_by) {
+  Record& r = records_[index_.at(page_of(begin))];
+  r.area.freed = freed;
+  r.area.freed_by = freed_by;
 }
 
 // Each node's figures are read without its lock: exact when nothing runs, near enough otherwise.

@@ -114,6 +114,15 @@ class RegionAllocator {
   // `old_bytes` receives what it had, unless the verdict is bad.
   ResizeVerdict resize(AppAddr begin, std::size_t bytes, StackId stack, AreaKind kind, std::size_t& old_bytes);
 
+  // For the keeper of stacks (stack_pool.h): the number that it gave to the live stack that covers `a` (its guards
+  // included), 0 where there is none. Reads two words, so signal-safe. The stack must not be freed meanwhile.
+  std::uint32_t keeper_of(AppAddr a) const;
+  // By its keeper alone, of a live stack that begins exactly here: its number, and what reports say of it. `freed_by`
+  // not 0: the thread that ran on it is gone.
+  void set_keeper(AppAddr begin, std::uint32_t number);
+  void note_stack_use(AppAddr begin, StackId allocated, std::uint32_t allocated_by);
+  void note_stack_end(AppAddr begin, StackId freed, std::uint32_t freed_by);
+
   // Runs one chunk of a purge if one is due and nobody else purges. True if it did anything.
   bool purge_step();
 
@@ -169,14 +178,19 @@ class RegionAllocator {
   static std::size_t bytes_of(std::uint32_t pages) { return std::size_t{pages} << kPageShift; }
   AppAddr begin_of(const Record& r) const { return address_of(r.page); }
   // What of an area has no populated units: an arena's all; of a sparse area the whole units inside the requested
-  // bytes, except the first of a heap object's, where its header and redzone lie. Empty, at the begin, for others.
+  // bytes, except the first of a heap object's, where its header and redzone lie, and of a stack's, where its guard
+  // lies. Empty, at the begin, for others.
   AppRange interior_of(const Record& r) const {
     const AppAddr begin = begin_of(r);
     if (r.kind == AreaKind::kArena) return {begin, begin + round_down(bytes_of(r.pages), shadow::kUnitSize)};
     if ((r.flags & Record::kSparse) == 0) return {begin, begin};
-    const std::size_t lead = r.kind == AreaKind::kHeapLarge ? shadow::kUnitSize : 0;
+    const std::size_t lead = r.kind == AreaKind::kHeapLarge || r.kind == AreaKind::kStack ? shadow::kUnitSize : 0;
     const std::size_t end = round_down(r.area.requested, shadow::kUnitSize);
     return end <= lead ? AppRange{begin, begin} : AppRange{begin + lead, begin + end};
+  }
+  // Bytes at the begin of a stack that are its guard.
+  static std::size_t guard_before(const Record& r) {
+    return r.kind == AreaKind::kStack ? bytes_of(static_cast<std::uint32_t>(r.area.resident)) : 0;
   }
   AppAddr end_of(const Record& r) const { return begin_of(r) + bytes_of(r.area.span_pages); }
 

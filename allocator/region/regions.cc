@@ -4,6 +4,7 @@
 
 #include "allocator/region/process_regions.h"
 #include "allocator/region/region_allocator.h"
+#include "allocator/region/stack_pool.h"
 #include "shadow/address_map.h"
 #include "shadow/check.h"
 
@@ -66,6 +67,7 @@ Stats stats() {
 }
 
 void purge_all() {
+  g_process_stacks.trim();
   g_process_regions.purge_all();
 }
 
@@ -82,6 +84,7 @@ void fork_child() {
 }
 
 void validate() {
+  g_process_stacks.validate();
   g_process_regions.validate();
 }
 

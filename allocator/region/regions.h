@@ -30,16 +30,18 @@ struct Request {
   bool huge = false;                   // align to 2 MiB and ask for huge pages when large enough
   AreaKind kind = AreaKind::kVmalloc;  // kArena: readable and writable, zero, its units left to the heap
   StackId stack = kNoStack;
+  std::size_t guard_before = 0;  // kStack only, whole pages: the first so many of `bytes` stay inaccessible
 };
 
 // What is known about the area that covers or last covered an address.
 struct AreaInfo {
   AreaState state = AreaState::kNever;
   AreaKind kind = AreaKind::kVmalloc;
-  AppAddr begin;
-  std::size_t requested = 0;   // bytes the caller asked for
-  std::size_t area_bytes = 0;  // with tail, without guard
-  bool in_guard = false;       // the address lies in the guard page behind the area
+  AppAddr begin;                 // behind the guard that a stack has in front
+  std::size_t requested = 0;     // bytes the caller asked for
+  std::size_t area_bytes = 0;    // with tail, without guards
+  std::size_t guard_before = 0;  // bytes of a stack's guard in front of begin
+  bool in_guard = false;         // the address lies in the guard page behind the area, or in the guard in front
   StackId allocated = kNoStack;
   StackId freed = kNoStack;
   std::uint32_t allocated_by = 0;  // thread ids
@@ -75,7 +77,8 @@ std::size_t requested_bytes(AppAddr begin);
 bool describe(AppAddr a, AreaInfo& info);
 
 Stats stats();
-// Purges everything that waits, empties the pools, drops retained memory and dying shadow.
+// Frees the stacks that no thread runs on, purges everything that waits, empties the pools, drops retained memory and
+// dying shadow.
 void purge_all();
 void fork_prepare();
 void fork_parent();

@@ -89,7 +89,7 @@ void RegionAllocator<Shadow>::validate_area_shadow(const Record& r) const {
     const auto& units = shadow_.units();
     const auto holds = [&](AppAddr from, AppAddr to, auto accepts) {
       for (AppAddr a = from; a < to; a = a + shadow::kGranuleSize) {
-        if (a == interior.begin && interior.bytes() != 0) a = interior.end;
+        if (interior.contains(a)) a = interior.end;
         if (a >= to) break;
         const std::uint8_t byte = *units.shadow_at(a).template ptr<const volatile std::uint8_t>();
         if (!accepts(byte) && r.state.load(std::memory_order_acquire) == state) return false;
@@ -101,11 +101,14 @@ void RegionAllocator<Shadow>::validate_area_shadow(const Record& r) const {
     };
     if (state == RecordState::kLive) {
       const AppAddr whole_end = begin + round_down(r.area.requested, shadow::kGranuleSize);
-      PENUMBRA_CHECK(holds(begin, whole_end, [](std::uint8_t byte) {
+      const AppAddr payload = begin + guard_before(r);
+      PENUMBRA_CHECK(holds(begin, payload, is(shadow::ShadowTag::kRegionGuard)));
+      // On a stack kRegionInvalid is a compiler's use-after-scope.
+      PENUMBRA_CHECK(holds(payload, whole_end, [&r](std::uint8_t byte) {
         return byte != static_cast<std::uint8_t>(shadow::ShadowTag::kRegionFreed) &&
                byte != static_cast<std::uint8_t>(shadow::ShadowTag::kRegionGuard) &&
                byte != static_cast<std::uint8_t>(shadow::ShadowTag::kRegionTail) &&
-               byte != static_cast<std::uint8_t>(shadow::ShadowTag::kRegionInvalid);
+               (byte != static_cast<std::uint8_t>(shadow::ShadowTag::kRegionInvalid) || r.kind == AreaKind::kStack);
       }));
       PENUMBRA_CHECK(holds(begin + round_up(r.area.requested, shadow::kGranuleSize), area_end,
                            is(shadow::ShadowTag::kRegionTail)));
@@ -249,7 +252,8 @@ void RegionAllocator<Shadow>::validate_mapping(AppRange range, bool is_accessibl
     const Piece piece = piece_at(page);
     if (piece.area != kNoHandle) {
       const Record& r = records_[piece.area];
-      const bool in_payload = page - r.page < r.pages;
+      // A program may protect parts of its stack.
+      const bool in_payload = page - r.page < r.pages && r.kind != AreaKind::kStack;
       PENUMBRA_CHECK(is_accessible || !in_payload || r.state.load() != RecordState::kLive);
     } else if (piece.free_in == &global()) {
       PENUMBRA_CHECK(!is_accessible);

@@ -5,6 +5,7 @@
 #include "instrument/abi/abi.h"
 #include "instrument/abi/globals.h"
 #include "runtime/base/raw_memory.h"
+#include "runtime/pthread_stacks.h"
 #include "runtime/report/code_names.h"
 #include "runtime/report/report.h"
 #include "runtime/signals/signals.h"
@@ -103,6 +104,16 @@ void end_process() {
   report::end_process();
 }
 
+void thread_begins(void* stack) {
+  enter_pthread_stack(stack);
+  signals::thread_begins();
+}
+
+void thread_ends() {
+  signals::thread_ends();
+  leave_pthread_stack();
+}
+
 }  // namespace
 
 bool describe_global(AppAddr address, report::GlobalInfo& info) {
@@ -128,8 +139,10 @@ void connect_compiled_code(const report::Sources& sources) {
   hooks.print_address = print_address;
   hooks.print_stack = print_stack;
   hooks.end_process = end_process;
-  hooks.thread_begins = signals::thread_begins;
-  hooks.thread_ends = signals::thread_ends;
+  hooks.thread_begins = thread_begins;
+  hooks.thread_ends = thread_ends;
+  hooks.lend_stack = lend_pthread_stack;
+  hooks.thread_created = pthread_created;
   abi::set_hooks(hooks);
   signals::set_resume_hook(abi::skip_faulting_check);
   report::set_listener({abi::note_report, abi::run_death_callback});

@@ -27,6 +27,7 @@
 #include "runtime/preload/operators.h"
 #include "runtime/prepare.h"
 #include "runtime/process/exec.h"
+#include "runtime/pthread_stacks.h"
 #include "runtime/report/exit_status.h"
 #include "runtime/report/helper_process.h"
 #include "runtime/report/modules.h"
@@ -116,6 +117,7 @@ preload::Source start_heap(const Options& options) {
     return preload::Source::kNext;
   }
   init_threads();
+  if (options.stacks) init_pthread_stacks();
   if (!options.heap) return preload::Source::kNext;
   if (!heap::init(options)) {
     line.append("libmimalloc is not loaded or not the one we know: heap checks are off");
@@ -206,12 +208,13 @@ Stage bring_up(char** envp) {
   if (options.symbolize || rewrites) report::find_helper();
   report::init_reports(options, report_sources(), options.symbolize ? report::symbolize : nullptr);
   report::arm_exit_handler(before_end);
-  signals::init(report_sources().in_span);
+  signals::init(report_sources().in_span, pthread_stack_part);
   connect_compiled_code(report_sources());
   abi::start();
   libc::init(options, {.before_dlclose = report::remember_all,
                        .end_process = report::end_now,
-                       .rt_sigaction = signals::on_rt_sigaction});
+                       .rt_sigaction = signals::on_rt_sigaction,
+                       .threads = pthread_stack_hooks()});
   if (rewrites) {
     load::check_outputs_before(options.strict_syscalls);
     load::set_sigaction_hook(signals::on_rt_sigaction);

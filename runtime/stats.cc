@@ -1,6 +1,7 @@
 #include "runtime/stats.h"
 
 #include "allocator/heap/heap.h"
+#include "allocator/region/stack_pool.h"
 #include "instrument/load/load.h"
 #include "instrument/load/system_calls.h"
 #include "runtime/base/options.h"
@@ -28,6 +29,14 @@ void append_heap_stats(TextBuffer& out) {
   append_line(out, "blocks lost", heap.lost_blocks);
 }
 
+void append_stack_stats(TextBuffer& out) {
+  const region::StackPool::Counts stacks = region::process_stacks().counts();
+  append_line(out, "thread stacks lent", stacks.lent);
+  append_line(out, "thread stacks cached", stacks.cached);
+  append_line(out, "thread stacks taken", stacks.taken);
+  append_line(out, "thread stacks reused", stacks.reused);
+}
+
 void append_load_stats(TextBuffer& out) {
   const load::LoadCounts counts = load::counts();
   append_line(out, "modules", counts.modules);
@@ -50,6 +59,7 @@ void append_report_stats(TextBuffer& out) {
 void append_stats(TextBuffer& out) {
   append_vmalloc_stats(out);
   append_heap_stats(out);
+  append_stack_stats(out);
   stacks::append_depot_stats(out);
   if (process_options().rewrite != RewriteKind::kOff) append_load_stats(out);
   append_report_stats(out);

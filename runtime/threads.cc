@@ -2,11 +2,13 @@
 
 #include "allocator/heap/heap.h"
 #include "allocator/region/regions.h"
+#include "allocator/region/stack_pool.h"
 #include "instrument/abi/leaving.h"
 #include "instrument/abi/stack.h"
 #include "instrument/load/load.h"
 #include "runtime/base/thread_id.h"
 #include "runtime/family_api.h"
+#include "runtime/pthread_stacks.h"
 #include "runtime/report/report.h"
 #include "runtime/signals/signals.h"
 
@@ -45,11 +47,13 @@ void before_fork() {
   abi::fork_prepare();
   family_fork_prepare();
   heap::fork_prepare();
+  region::process_stacks().fork_prepare();
   region::fork_prepare();
 }
 
 void after_fork_in_parent() {
   region::fork_parent();
+  region::process_stacks().fork_parent();
   heap::fork_parent();
   family_fork_parent();
   abi::fork_done();
@@ -61,6 +65,7 @@ void after_fork_in_child() {
   signals::fork_child();
   load::fork_child();
   region::fork_child();
+  fork_pthread_stacks_child(true);
   heap::fork_child();
   family_fork_child();
   abi::fork_done();
@@ -71,6 +76,7 @@ void in_unannounced_child() {
   signals::fork_child();
   load::fork_child();
   region::fork_child();
+  fork_pthread_stacks_child(false);
   heap::fork_child_unprepared();
   family_fork_child();
   abi::fork_child_unprepared();

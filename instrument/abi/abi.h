@@ -6,6 +6,8 @@
 // zone: nomalloc
 #pragma once
 
+#include <pthread.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -34,9 +36,14 @@ struct Hooks {
   void (*print_stack)(const CodeContext& context) = nullptr;
   // Ends the process after a report, as fault=panic does.
   void (*end_process)() = nullptr;
-  // Called in each thread that pthread_create() began, before and after what it runs.
-  void (*thread_begins)() = nullptr;
+  // Called in each thread that pthread_create() began, before and after what it runs. `stack` is what lend_stack() gave.
+  void (*thread_begins)(void* stack) = nullptr;
   void (*thread_ends)() = nullptr;
+  // A stack for a thread that is to be created with `wanted` (null: the defaults): `given` gets attributes that name it.
+  // Null: the thread is created as it was wanted.
+  void* (*lend_stack)(const pthread_attr_t* wanted, pthread_attr_t& given, const CodeContext& caller) = nullptr;
+  // After pthread_create() with `given`, with an error or not.
+  void (*thread_created)(void* stack, const pthread_attr_t* wanted, pthread_attr_t& given, int error) = nullptr;
 };
 
 void set_hooks(const Hooks& hooks);

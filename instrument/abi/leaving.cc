@@ -76,10 +76,13 @@ void* find_for_caller(const char* name, const void* caller) {
 struct ThreadStart {
   void* (*routine)(void*);
   void* argument;
+  void* stack;
 };
 
 constinit Mutex g_lock;
 constinit PagePool<ThreadStart> g_starts;
+
+using CreateThread = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
 
 void leave_thread(void*) {
   end_thread_stack();
@@ -92,9 +95,15 @@ constexpr std::size_t kOwnFrameBytes = 512;
 // libc knows exactly, and may allocate to say it: not for a signal handler, but right for a thread that begins.
 // Nor for a sealed process (process ruling 18): it asks the kernel for the thread's CPUs.
 void remember_own_stack() {
-  if (os::is_sealed()) return;
+  if (knows_own_stack() || os::is_sealed()) return;
+  // libc's own: ours would ask who keeps this stack, which nobody does.
+  static constinit std::atomic<void*> next{nullptr};
+  if (next.load(std::memory_order_acquire) == nullptr) {
+    next.store(PENUMBRA_NEXT("pthread_getattr_np"), std::memory_order_release);
+  }
+  auto* const describe = reinterpret_cast<int (*)(pthread_t, pthread_attr_t*)>(next.load(std::memory_order_acquire));
   pthread_attr_t attributes;
-  if (::pthread_getattr_np(::pthread_self(), &attributes) != 0) return;
+  if (describe == nullptr || describe(::pthread_self(), &attributes) != 0) return;
   void* low = nullptr;
   std::size_t bytes = 0;
   if (::pthread_attr_getstack(&attributes, &low, &bytes) == 0) set_own_stack(AppAddr(low));
@@ -110,7 +119,7 @@ void* thread_main(void* box) {
     const LockGuard guard(g_lock);
     g_starts.give(boxed);
   }
-  if (hooks().thread_begins != nullptr) hooks().thread_begins();
+  if (hooks().thread_begins != nullptr) hooks().thread_begins(start.stack);
   if (has_compiled_code()) {
     remember_own_stack();
     begin_thread_stack(AppAddr(__builtin_frame_address(0)) - kOwnFrameBytes);
@@ -128,11 +137,6 @@ extern "C" {
 
 extern Slot __start_penumbra_abi_leaving_slots[] __attribute__((visibility("hidden")));
 extern Slot __stop_penumbra_abi_leaving_slots[] __attribute__((visibility("hidden")));
-
-struct RoutineAndArgument {
-  void* (*routine)(void*);
-  void* argument;
-};
 
 // Finds the next definition of a name. What belongs to the process is kept; what belongs to the caller's module only
 // is looked up each time, because another module may have another one.
@@ -198,15 +202,31 @@ __attribute__((visibility("hidden"))) void penumbra_abi_on_dlmopen() {
   expect_new_module();
 }
 
-__attribute__((visibility("hidden"))) RoutineAndArgument penumbra_abi_on_pthread_create(void* (*routine)(void*),
-                                                                                        void* argument) {
-  if (!shadow::is_reserved() || (!has_compiled_code() && hooks().thread_begins == nullptr))
-    return {routine, argument};
-  const LockGuard guard(g_lock);
-  ThreadStart* const start = g_starts.take();
-  if (start == nullptr) return {routine, argument};
-  *start = {routine, argument};
-  return {thread_main, start};
+// The thread begins in thread_main(), on a stack of ours if there is one for it. `next` is libc's pthread_create();
+// this function was jumped to, so that its caller is pthread_create's.
+__attribute__((visibility("hidden"))) int penumbra_abi_pthread_create(pthread_t* thread, const pthread_attr_t* wanted,
+                                                                      void* (*routine)(void*), void* argument,
+                                                                      CreateThread next) {
+  const CodeContext caller = PENUMBRA_CALLER();
+  if (!shadow::is_reserved() || (!has_compiled_code() && hooks().thread_begins == nullptr)) {
+    return next(thread, wanted, routine, argument);
+  }
+  ThreadStart* start;
+  {
+    const LockGuard guard(g_lock);
+    start = g_starts.take();
+  }
+  if (start == nullptr) return next(thread, wanted, routine, argument);
+  pthread_attr_t given;
+  void* const stack = hooks().lend_stack != nullptr ? hooks().lend_stack(wanted, given, caller) : nullptr;
+  *start = {routine, argument, stack};
+  const int error = next(thread, stack != nullptr ? &given : wanted, thread_main, start);
+  if (stack != nullptr) hooks().thread_created(stack, wanted, given, error);
+  if (error != 0) {
+    const LockGuard guard(g_lock);
+    g_starts.give(start);
+  }
+  return error;
 }
 
 __attribute__((visibility("hidden"))) long penumbra_abi_after_vfork(AppAddr sp, long result) {

@@ -160,7 +160,7 @@ LEAVING setcontext, penumbra_abi_on_setcontext
 LEAVING dlopen, penumbra_abi_on_dlopen, 1
 LEAVING dlmopen, penumbra_abi_on_dlmopen, 1
 
-// pthread_create(thread, attributes, routine, argument): the new thread's routine and argument may be exchanged.
+// pthread_create(thread, attributes, routine, argument): goes on in C++, with the next definition as fifth argument.
   LEAVING_SLOT pthread_create
   .text
   PENUMBRA_EXPORTED pthread_create
@@ -168,14 +168,8 @@ LEAVING dlmopen, penumbra_abi_on_dlmopen, 1
 pthread_create:
   .cfi_startproc
   endbr64
-  SAVE_ARGUMENTS
-  movq %rdx, %rdi
-  movq %rcx, %rsi
-  call penumbra_abi_on_pthread_create   // rax, rdx: the routine and argument to start with
-  movq %rax, 32(%rsp)                   // where RESTORE_ARGUMENTS takes rdx from
-  movq %rdx, 24(%rsp)                   // and rcx
-  RESTORE_ARGUMENTS
-  jmp *.Lnext_pthread_create(%rip)
+  movq .Lnext_pthread_create(%rip), %r8
+  jmp penumbra_abi_pthread_create
   .cfi_endproc
   .size pthread_create, . - pthread_create
 

@@ -79,6 +79,10 @@ void set_own_stack(AppAddr low) {
   if (low < tp) t_own = {StackKind::kOwn, {low, tp}};
 }
 
+bool knows_own_stack() {
+  return t_own.kind != StackKind::kNone;
+}
+
 void enter_stack(const Stack& stack) {
   t_own = stack;
 }

@@ -28,6 +28,8 @@ Stack stack_around(AppAddr sp);
 Stack own_stack();
 // The lowest address of this thread's own stack, from someone who knows: spares the look-up.
 void set_own_stack(AppAddr low);
+// Has it been told, or looked up?
+bool knows_own_stack();
 // The thread runs on another stack from now on (a fiber's), which then is its own.
 void enter_stack(const Stack& stack);
 

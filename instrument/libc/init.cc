@@ -56,6 +56,7 @@ void init(const Options& options, const Hooks& hooks) {
   state.before_dlclose = hooks.before_dlclose;
   state.end_process = hooks.end_process;
   state.rt_sigaction = hooks.rt_sigaction;
+  state.threads = hooks.threads;
   state.is_host = true;
   state.checks_on = options.libc && options.shadow != ShadowKind::kOff && shadow::is_reserved();
 }

@@ -3,8 +3,11 @@
 // zone: nomalloc
 #pragma once
 
+#include <pthread.h>
+
 #include <cstddef>
 
+#include "runtime/base/address.h"
 #include "runtime/base/options.h"
 #include "runtime/base/text_buffer.h"
 
@@ -13,6 +16,18 @@ namespace penumbra::libc {
 // What exec must do (process::ExecHooks): see resource_limits.h.
 void before_exec();
 void exec_failed();
+
+// Who keeps the stacks of the program's threads. Null members: nobody does.
+struct ThreadHooks {
+  // After a join, or a detaching, that succeeded.
+  void (*joined)(pthread_t thread, const CodeContext& caller) = nullptr;
+  void (*detached)(pthread_t thread) = nullptr;
+  // What pthread_getattr_np() says of a thread, before the program sees it.
+  void (*described)(pthread_t thread, pthread_attr_t& attributes) = nullptr;
+  // Does all of a range belong to the stack of a thread that runs? Then the program may map and protect it, and it is
+  // about to. Signal-safe.
+  bool (*changes_stack)(AppRange range) = nullptr;
+};
 
 struct Hooks {
   // Prints one line for the user, given without its newline. Null: on stderr.
@@ -23,6 +38,7 @@ struct Hooks {
   void (*end_process)(int status) = nullptr;
   // The rt_sigaction system call, made by number: takes and gives the kernel's struct, returns its result. Null: the kernel.
   long (*rt_sigaction)(int signal, const void* wanted, void* old, std::size_t mask_bytes) = nullptr;
+  ThreadHooks threads;
 };
 
 // Looks up every real function. Called once in every process, also where Penumbra stands aside; until then an entry

@@ -11,6 +11,8 @@
 //     munmap, mremap of old memory      EINVAL   no mapping of the program is there
 //     mprotect                          EACCES   except on memory that is the program's own (below)
 //
+// The stack of a thread is the program's own as well, though it lies in our span: a JVM maps its guard zones there.
+//
 // A heap block lies in our span, and programs do change the protection of memory from posix_memalign: mprotect passes
 // where every byte is the program's by the shadow, or where reading and writing stay allowed.
 //
@@ -48,6 +50,11 @@ AppRange pages(const void* at, Size bytes) {
 
 bool hits_ours(AppRange range) {
   return state.is_host && range.bytes() != 0 && own_ranges::overlaps(range);
+}
+
+// Part of the stack of one of the program's threads, which lies in our span: the program's to map and to protect.
+bool is_thread_stack(AppRange range) {
+  return state.threads.changes_stack != nullptr && state.threads.changes_stack(range);
 }
 
 int refuse(const char* what, AppRange range, int error) {
@@ -147,6 +154,7 @@ bool may_protect(AppRange range, int prot) {
   constexpr int kBoth = PROT_READ | PROT_WRITE;
   if (!hits_ours(range)) return true;
   if (!shadow::has_shadow(range.begin)) return false;
+  if (is_thread_stack(range)) return true;
   return (prot & kBoth) == kBoth || shadow::is_accessible(range.begin, range.bytes());
 }
 
@@ -168,7 +176,7 @@ namespace guarded {
 
 void* mmap(void* at, Size bytes, int prot, int flags, int fd, off_t offset) {
   const bool replaces = (flags & MAP_FIXED) != 0 && (flags & MAP_FIXED_NOREPLACE) != MAP_FIXED_NOREPLACE;
-  if (replaces && hits_ours(pages(at, bytes))) {
+  if (replaces && hits_ours(pages(at, bytes)) && !is_thread_stack(pages(at, bytes))) {
     refuse("mmap", pages(at, bytes), EEXIST);
     return MAP_FAILED;
   }
@@ -181,7 +189,13 @@ void* mmap(void* at, Size bytes, int prot, int flags, int fd, off_t offset) {
 
 int munmap(void* at, Size bytes) {
   const AppRange range = pages(at, bytes);
-  if (hits_ours(range)) return refuse("munmap", range, EINVAL);
+  if (hits_ours(range)) {
+    if (!is_thread_stack(range)) return refuse("munmap", range, EINVAL);
+    // The program will not touch it again; nothing else may come to lie inside the span.
+    forget(range);
+    constexpr int kNothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    return real_mmap(at, range.bytes(), PROT_NONE, kNothing, -1, 0) == MAP_FAILED ? -1 : 0;
+  }
   forget(range);
   return real_munmap(at, bytes);
 }

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 
+#include "instrument/libc/init.h"
 #include "runtime/base/text_buffer.h"
 
 namespace penumbra::libc {
@@ -21,6 +22,7 @@ struct State {
   void (*before_dlclose)() = nullptr;       // these three as in init.h
   void (*end_process)(int status) = nullptr;
   long (*rt_sigaction)(int signal, const void* wanted, void* old, std::size_t mask_bytes) = nullptr;
+  ThreadHooks threads;
 };
 
 extern constinit State state;

@@ -224,6 +224,11 @@ void append_region(TextBuffer& out, const ReportInput& input) {
     append_place_of(out, input, input.allocated.frames[0]);
   }
   out.append("\n");
+  if (input.diagnosis.bug_class == BugClass::kStackOverflow) {
+    out.append("The thread has used it up, down to its guard ");
+    append_range(out, area.begin - area.guard_before, area.guard_before);
+    out.append("\n");
+  }
   append_distance(out, input.diagnosis, life_word(input.diagnosis));
   out.append("region ");
   append_range(out, area.begin, area.requested);

@@ -7,10 +7,6 @@ namespace {
 
 using shadow::ShadowTag;
 
-// As far below the stack pointer as one function's frame may reach when it runs into the guard, and as far above
-// it as a push that faulted may have left it.
-constexpr std::uintptr_t kOverflowReach = 64u << 10;
-
 bool is_large_object(const Snapshot& s) {
   return (s.has_area && s.area.kind == region::AreaKind::kHeapLarge) || (s.has_block && s.block.is_large);
 }
@@ -21,7 +17,27 @@ BugClass region_class(const Snapshot& s, BugClass of_region) {
   return of_region == BugClass::kVmallocUseAfterFree ? BugClass::kUseAfterFree : BugClass::kSlabOutOfBounds;
 }
 
+// Is the address of a thread's stack, or of its guards?
+bool is_thread_stack(const Snapshot& s) {
+  return s.has_area && s.area.kind == region::AreaKind::kStack && s.area.state != region::AreaState::kNever;
+}
+
+bool is_near_stack_pointer(const Snapshot& s, AppAddr a) {
+  return s.stack_pointer != 0 && a.value - s.stack_pointer + kOverflowReach < 2 * kOverflowReach;
+}
+
+BugClass class_of_stack(const Snapshot& s, AppAddr bad) {
+  if (s.area.state != region::AreaState::kLive) return BugClass::kStackUseAfterExit;
+  if (bad < s.area.begin) return BugClass::kStackOverflow;
+  if (bad - s.area.begin >= s.area.requested) return BugClass::kStackOutOfBounds;
+  if (s.fault.kind == FaultKind::kBadAccess) return BugClass::kUseAfterScope;
+  // What the program protected on its own stack.
+  return is_near_stack_pointer(s, bad) ? BugClass::kStackOverflow : BugClass::kUserMemoryAccess;
+}
+
 BugClass class_of_area(const Snapshot& s) {
+  if (is_thread_stack(s))
+    return class_of_stack(s, s.fault.kind == FaultKind::kBadAccess ? s.fault.bad : s.fault.addr);
   if (!s.has_area) return region_class(s, BugClass::kVmallocOutOfBounds);
   switch (s.area.state) {
     case region::AreaState::kNever: return BugClass::kVmallocOutOfBounds;
@@ -34,9 +50,14 @@ BugClass class_of_area(const Snapshot& s) {
 
 BugClass class_of_tag(const Snapshot& s, std::uint8_t value) {
   switch (static_cast<ShadowTag>(value)) {
-    case ShadowTag::kRegionTail: return region_class(s, BugClass::kVmallocOutOfBounds);
-    case ShadowTag::kRegionGuard: return region_class(s, BugClass::kVmallocGuard);
-    case ShadowTag::kRegionFreed: return region_class(s, BugClass::kVmallocUseAfterFree);
+    case ShadowTag::kRegionTail:
+    case ShadowTag::kRegionGuard:
+    case ShadowTag::kRegionFreed:
+      if (is_thread_stack(s)) return class_of_area(s);
+      return region_class(
+          s, value == static_cast<std::uint8_t>(ShadowTag::kRegionTail)    ? BugClass::kVmallocOutOfBounds
+             : value == static_cast<std::uint8_t>(ShadowTag::kRegionGuard) ? BugClass::kVmallocGuard
+                                                                           : BugClass::kVmallocUseAfterFree);
     case ShadowTag::kStackGone: return BugClass::kStackUseAfterExit;
     case ShadowTag::kContainerOverflow: return BugClass::kContainerOverflow;
     case ShadowTag::kHeapNeverAllocated:
@@ -66,8 +87,7 @@ BugClass class_of_wild(const Snapshot& s, AppAddr a) {
   if (a.value < kPageSize) return BugClass::kNullPtrDeref;
   if (!shadow::has_shadow(a)) return BugClass::kWildMemoryAccess;
   if (s.fault.signal == SIGBUS) return BugClass::kBusError;
-  if (s.fault.signal == SIGSEGV && s.stack_pointer != 0 && !s.on_stack &&
-      a.value - s.stack_pointer + kOverflowReach < 2 * kOverflowReach) {
+  if (s.fault.signal == SIGSEGV && !s.on_stack && is_near_stack_pointer(s, a)) {
     return BugClass::kStackOverflow;
   }
   return BugClass::kUserMemoryAccess;
@@ -181,12 +201,12 @@ Diagnosis diagnose(const Snapshot& s) {
   // The object beats the region that it lies in; a region that holds only heap arenas is no place of its own.
   if (s.has_block && s.block.state != heap::BlockState::kNone) {
     locate(d, Place::kObject, s.block.begin, s.block.bytes, s.block.state != heap::BlockState::kLive);
+  } else if (s.has_frame) {
+    locate(d, Place::kStack, s.frame.begin, 0, false);
   } else if (s.has_area && s.area.state != region::AreaState::kNever && s.area.kind != region::AreaKind::kArena) {
     locate(d, Place::kRegion, s.area.begin, s.area.requested, s.area.state != region::AreaState::kLive);
   } else if (s.has_global) {
     locate(d, Place::kGlobal, s.global.begin, s.global.bytes, false);
-  } else if (s.has_frame) {
-    locate(d, Place::kStack, s.frame.begin, 0, false);
   }
   return d;
 }

@@ -28,6 +28,10 @@ inline constexpr std::size_t kShadowRows = 5;
 inline constexpr std::size_t kGranulesPerRow = 16;
 inline constexpr std::size_t kBytesPerRow = kGranulesPerRow * shadow::kGranuleSize;
 
+// As far below the stack pointer as one function's frame may reach when it runs into the guard, and as far above
+// it as a push that faulted may have left it.
+inline constexpr std::uintptr_t kOverflowReach = 64u << 10;
+
 struct ShadowRows {
   AppAddr begin;  // of the first row; a multiple of kBytesPerRow
   std::array<std::array<std::uint8_t, kGranulesPerRow>, kShadowRows> bytes{};

@@ -44,9 +44,13 @@ void collect_rows(AppAddr guilty, ShadowRows& rows) {
   }
 }
 
+bool is_live_stack(const Snapshot& s) {
+  return s.has_area && s.area.kind == region::AreaKind::kStack && s.area.state == region::AreaState::kLive;
+}
+
 bool belongs_to_stack(const Snapshot& s, AppAddr guilty) {
   const int value = s.rows.at(guilty);
-  if (value < 0 || s.in_span) return false;
+  if (value < 0 || (s.in_span && !is_live_stack(s))) return false;
   const auto byte = static_cast<std::uint8_t>(value);
   if (byte > 0 && byte < shadow::kGranuleSize) {
     const int next = s.rows.at(guilty + shadow::kGranuleSize);
@@ -84,6 +88,20 @@ bool collect_frame(AppAddr guilty, StackFrameInfo& frame) {
   text[filled] = '\0';
   parse_frame_description(text, frame);
   return true;
+}
+
+// A push, a call or a large frame of a thread that has run out of its stack: into the guard, or past it.
+void collect_overflow(const Sources& sources, Snapshot& s) {
+  if (s.stack_pointer == 0 || s.fault.signal != SIGSEGV || sources.describe_area == nullptr) return;
+  std::uintptr_t tp;
+  asm("movq %%fs:0, %0" : "=r"(tp));  // at the top of this thread's stack
+  region::AreaInfo own;
+  if (!sources.describe_area(AppAddr(tp), own) || own.kind != region::AreaKind::kStack) return;
+  if (s.fault.addr >= own.begin || s.fault.addr.value - s.stack_pointer + kOverflowReach >= 2 * kOverflowReach)
+    return;
+  if (own.begin - s.fault.addr > own.guard_before + kOverflowReach) return;
+  s.area = own;
+  s.has_area = true;
 }
 
 struct StackSearch {
@@ -170,6 +188,8 @@ void collect(const Sources& sources, const Fault& fault, Snapshot& s) {
   s.in_span = sources.in_span != nullptr && sources.in_span(guilty);
   s.has_block = sources.describe_block != nullptr && sources.describe_block(guilty, s.block);
   s.has_area = s.in_span && sources.describe_area != nullptr && sources.describe_area(guilty, s.area);
+  if (s.in_span && fault.kind == FaultKind::kWildAccess && fault.address_known) collect_overflow(sources, s);
+  if (is_live_stack(s) && belongs_to_stack(s, guilty)) s.has_frame = collect_frame(guilty, s.frame);
   if (s.in_span || s.has_block) return;
   s.has_global = sources.describe_global != nullptr && sources.describe_global(guilty, s.global);
   if (!s.has_global && belongs_to_stack(s, guilty)) s.has_frame = collect_frame(guilty, s.frame);

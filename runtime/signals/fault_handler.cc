@@ -41,8 +41,9 @@ Fault fault_of(int signal, const siginfo_t& info, const ucontext_t& context) {
 
 // Whether a program whose handler takes this fault is to be told of it. Page protection is its own business, and so is
 // what code does that it generated (Java's tests for null are loads from the null page).
-bool is_worth_telling(const Fault& fault) {
-  const bool is_wild = !fault.address_known || fault.addr.value < kPageSize || fault.addr.value >= kUserAddressEnd;
+bool is_worth_telling(const Fault& fault, StackPart part) {
+  const bool is_wild = !fault.address_known || fault.addr.value < kPageSize || fault.addr.value >= kUserAddressEnd ||
+                       part == StackPart::kGuard;
   return is_wild && stacks::is_module_code(fault.context.pc);
 }
 
@@ -60,9 +61,10 @@ void report_signal(int signal, const siginfo_t& info, const ucontext_t& context,
     fault.addr = operand.address;
     fault.is_write = operand.is_write;
   }
-  if (!program_handles || (fault.address_known && is_own_memory(fault.addr))) {
+  const StackPart part = fault.address_known ? stack_part(fault.addr) : StackPart::kNone;
+  if (!program_handles || (fault.address_known && part == StackPart::kNone && is_own_memory(fault.addr))) {
     report::report_fault(fault);
-  } else if (process_options().handled_faults && is_worth_telling(fault)) {
+  } else if (process_options().handled_faults && is_worth_telling(fault, part)) {
     report::report_handled_fault(fault);
   }
 }

@@ -16,6 +16,8 @@ constinit std::atomic<bool> g_watching{false};
 constinit std::atomic<SigactionFunction> g_real_sigaction{nullptr};
 using SpanTest = bool (*)(AppAddr);
 constinit SpanTest g_in_span = nullptr;
+using StackTest = StackPart (*)(AppAddr);
+constinit StackTest g_stack_part = nullptr;
 constinit ResumeHook g_resume = nullptr;
 // The alternate stack that this thread has from us, whether or not it is the one in force.
 constinit thread_local std::uint8_t* t_own_stack = nullptr;
@@ -50,6 +52,10 @@ bool is_resumed(void* ucontext) {
 
 bool in_span(AppAddr a) {
   return g_in_span != nullptr && g_in_span(a);
+}
+
+StackPart stack_part(AppAddr a) {
+  return g_stack_part != nullptr ? g_stack_part(a) : StackPart::kNone;
 }
 
 void reset_to_default(int signal) {
@@ -95,8 +101,9 @@ void fork_child() {
   reset_thread_stacks_after_fork();
 }
 
-void init(bool (*span_test)(AppAddr)) {
+void init(bool (*span_test)(AppAddr), StackPart (*stack_test)(AppAddr)) {
   g_in_span = span_test;
+  g_stack_part = stack_test;
   for (const int signal : {SIGSEGV, SIGBUS}) {
     struct sigaction inherited {};
     if (real_sigaction()(signal, nullptr, &inherited) != 0 || inherited.sa_handler != SIG_DFL) continue;

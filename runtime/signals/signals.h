@@ -16,11 +16,16 @@
 
 namespace penumbra::signals {
 
-// Once, before the program's first thread. `in_span` tells region memory; may be null.
-void init(bool (*in_span)(AppAddr a));
+// What of the stack of a thread that runs an address of region memory is.
+enum class StackPart : unsigned char { kNone, kInside, kGuard };
+
+// Once, before the program's first thread. `in_span` tells region memory, `stack_part` the stacks in it; either may be
+// null.
+void init(bool (*in_span)(AppAddr a), StackPart (*stack_part)(AppAddr a) = nullptr);
 bool is_watching();
 
 bool in_span(AppAddr a);
+StackPart stack_part(AppAddr a);
 
 // Asked first about each synchronous SIGSEGV: true if it changed the context so that the program goes on as if nothing
 // had happened (a check's own load of the shadow; process ruling 3). Set once at start; null: nobody is asked.

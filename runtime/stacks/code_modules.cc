@@ -31,6 +31,9 @@ constinit std::atomic<std::uint32_t> g_known_end{0};  // slots from here on were
 constinit std::atomic<std::uint32_t> g_epoch{0};
 constinit std::atomic<std::uintptr_t> g_loader_start{0};
 constinit std::atomic<std::uintptr_t> g_loader_end{0};
+constinit std::atomic<std::uintptr_t> g_tls_freer{0};
+constinit std::atomic<std::uintptr_t> g_tls_freer_bytes{0};
+constinit thread_local bool t_sets_up_thread = false;
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
@@ -164,6 +167,20 @@ bool is_loader_known() {
 
 bool is_loader_code(std::uintptr_t pc) {
   return pc >= g_loader_start.load(std::memory_order_relaxed) && pc < g_loader_end.load(std::memory_order_relaxed);
+}
+
+void set_tls_freer(std::uintptr_t begin, std::size_t bytes) {
+  g_tls_freer.store(begin, std::memory_order_relaxed);
+  g_tls_freer_bytes.store(bytes, std::memory_order_relaxed);
+}
+
+void expect_thread_set_up(bool expected) {
+  t_sets_up_thread = expected;
+}
+
+bool keeps_modules(std::uintptr_t pc) {
+  return t_sets_up_thread ||
+         pc - g_tls_freer.load(std::memory_order_relaxed) < g_tls_freer_bytes.load(std::memory_order_relaxed);
 }
 
 void revalidate_modules() {

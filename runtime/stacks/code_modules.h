@@ -49,6 +49,13 @@ bool is_module_code(std::uintptr_t pc);
 bool is_loader_known();
 // Whether the loader's own code covers the pc. False while that is not known.
 bool is_loader_code(std::uintptr_t pc);
+// The calling thread is about to have the loader allocate for a new thread, or (false) no longer: that changes no module,
+// and looking at all of them costs more than creating the thread. record() then does not.
+void expect_thread_set_up(bool expected);
+// Where the loader's function is that frees what a thread had (_dl_deallocate_tls); until told, nobody knows.
+void set_tls_freer(std::uintptr_t begin, std::size_t bytes);
+// Is the loader, at this pc, busy with a thread's own memory, by one of the two above?
+bool keeps_modules(std::uintptr_t pc);
 
 // Drops cached rules if any module they came from is gone. One system call, about 0.4 us, per module in the table.
 void revalidate_modules();

@@ -25,7 +25,7 @@ StackId record(const CodeContext& from, std::size_t depth) {
   // The loader allocates and frees whenever it maps or unmaps a module, if free() is ours: see code_modules.h.
   if (!process_options().heap || !is_loader_known()) [[unlikely]]
     return record_by(unwind, from, depth);
-  if (is_loader_code(from.pc)) revalidate_modules();
+  if (is_loader_code(from.pc) && !keeps_modules(from.pc)) revalidate_modules();
   StackId id;
   if (!Trail::try_record(from, depth, id)) return record_by(unwind_by_rules, from, depth);
 #if PENUMBRA_VALIDATE > 1

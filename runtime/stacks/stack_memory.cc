@@ -108,12 +108,16 @@ void look_up_own_stack() {
   std::uintptr_t low;
   std::uintptr_t high;
   if (!MapsReader(block - 1).find(low, high)) return;
-  t_own.low = low;
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // a handler in between sees an empty range
-  t_own.high = block;
+  set_own_stack(low, block);
 }
 
 }  // namespace
+
+void set_own_stack(std::uintptr_t low, std::uintptr_t high) {
+  t_own.low = low;
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // a handler in between sees an empty range
+  t_own.high = high;
+}
 
 bool StackMemory::is_page_readable(std::uintptr_t address) {
   const std::uintptr_t page = round_down(address, kPageSize);

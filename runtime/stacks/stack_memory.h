@@ -18,6 +18,9 @@
 
 namespace penumbra::stacks {
 
+// The calling thread's own stack, from someone who knows: spares the look-up.
+void set_own_stack(std::uintptr_t low, std::uintptr_t high);
+
 class StackMemory {
  public:
   // Nothing may be read freely until move_to() succeeded.

@@ -244,6 +244,43 @@ TEST(Diagnose, AFaultJustBelowTheStackPointerIsAStackOverflow) {
   EXPECT_EQ(word(s), "user-memory-access") << "memory of the stack that may not be touched for another reason";
 }
 
+Snapshot on_thread_stack(Snapshot s, region::AreaState state) {
+  s = in_area(s, state);
+  s.area.kind = region::AreaKind::kStack;
+  s.area.guard_before = kPageSize;
+  return s;
+}
+
+TEST(Diagnose, AThreadStackOverflowsIntoItsGuardAndIsUsedAfterItsThread) {
+  using region::AreaState;
+  const AppAddr guard = kSpan - 8;
+  EXPECT_EQ(word(on_thread_stack(signal_fault(guard), AreaState::kLive)), "stack-overflow");
+  EXPECT_EQ(word(on_thread_stack(bad_access(guard, ShadowTag::kRegionGuard), AreaState::kLive)), "stack-overflow");
+  const Diagnosis overflow = diagnose(on_thread_stack(signal_fault(guard), AreaState::kLive));
+  EXPECT_EQ(overflow.place, Place::kRegion);
+  EXPECT_EQ(overflow.side, Side::kLeft);
+  EXPECT_EQ(overflow.distance, 8u);
+  EXPECT_EQ(word(on_thread_stack(bad_access(kSpan + 8192, ShadowTag::kRegionGuard), AreaState::kLive)),
+            "stack-out-of-bounds");
+  for (const AreaState state : {AreaState::kFreed, AreaState::kPurged}) {
+    EXPECT_EQ(word(on_thread_stack(signal_fault(kSpan + 8), state)), "stack-use-after-exit");
+    EXPECT_EQ(word(on_thread_stack(bad_access(kSpan + 8, ShadowTag::kRegionFreed), state)), "stack-use-after-exit");
+    EXPECT_EQ(word(on_thread_stack(bad_access(kSpan + 8, ShadowTag::kStackGone), state)), "stack-use-after-exit");
+  }
+}
+
+TEST(Diagnose, WhatCompilersAndProgramsDoToAThreadStackKeepsItsWords) {
+  using region::AreaState;
+  EXPECT_EQ(word(on_thread_stack(bad_access(kSpan + 64, ShadowTag::kRegionInvalid), AreaState::kLive)),
+            "use-after-scope");
+  EXPECT_EQ(word(on_thread_stack(bad_access(kSpan + 64, ShadowTag::kStackRight), AreaState::kLive)),
+            "stack-out-of-bounds");
+  Snapshot protected_zone = on_thread_stack(signal_fault(kSpan + 64), AreaState::kLive);
+  EXPECT_EQ(word(protected_zone), "user-memory-access");
+  protected_zone.stack_pointer = kSpan.value + 128;
+  EXPECT_EQ(word(protected_zone), "stack-overflow");
+}
+
 TEST(Diagnose, EveryClassWordIsItsOwnAndOfLettersAndDashes) {
   for (std::size_t i = 0; i < kBugClasses; ++i) {
     const std::string text = class_word(static_cast<BugClass>(i));

@@ -392,7 +392,8 @@ class Status(ReportCase):
     STATISTICS = ("live areas", "live bytes", "lazy areas", "lazy bytes", "retained areas", "retained bytes",
                   "shadow pages", "shadow pages dying", "shadow pages pinned", "flushes", "pages flushed",
                   "purge passes", "purge chunks", "longest chunk, ns", "late faults lost", "heap arenas",
-                  "heap arena bytes", "heap units taken", "quarantined bytes", "blocks lost", "modules",
+                  "heap arena bytes", "heap units taken", "quarantined bytes", "blocks lost", "thread stacks lent",
+                  "thread stacks cached", "thread stacks taken", "thread stacks reused", "modules",
                   "modules rewritten", "modules missing", "modules refused", "areas released", "ioctls not known", "reports",
                   "repeated faults", "faults not reported")
 

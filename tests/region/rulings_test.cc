@@ -1,10 +1,14 @@
 // The memory rulings that the region allocator carries, one by one; the number is in front of each test.
 #include <gtest/gtest.h>
 #include <errno.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -501,6 +505,40 @@ TEST(Ruling17, LockedAreaIsDroppedAndClosedAllTheSame) {
   ASSERT_FALSE(b.is_null());
   EXPECT_EQ(b.ptr()[0], 0);
   regions->validate();
+}
+
+// 22: a step that the thread is kept from, here by a handler that sleeps, takes no longer for it.
+TEST(Ruling22, PurgeStepsAreMeasuredInTheCpuTimeOfTheirThread) {
+  static std::atomic<bool> slept{false};
+  static std::atomic<std::uint64_t> longest_ns{0};
+  static bool slept_inside = false;
+  Config config = LazyRegions::small();
+  config.flush_cost.base_ns = 40'000'000;  // spent in each flush, of CPU time
+  config.flush_cost.cpus = 1;
+  config.step_hook = [](std::uint64_t cpu_ns) {
+    longest_ns = std::max(longest_ns.load(), cpu_ns);
+    slept_inside = slept_inside || slept.load();
+  };
+  LazyRegions regions(config);
+  regions.free(regions.allocate(kPageSize));
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    const timespec long_enough{2, 0};
+    nanosleep(&long_enough, nullptr);
+    slept = true;
+  };
+  struct sigaction before {};
+  ASSERT_EQ(sigaction(SIGALRM, &action, &before), 0);
+  const itimerval soon{{0, 0}, {0, 10'000}};
+  ASSERT_EQ(setitimer(ITIMER_REAL, &soon, nullptr), 0);
+  while (!slept.load()) {
+    regions->purge_all();
+    regions.free(regions.allocate(kPageSize));
+  }
+  ASSERT_EQ(sigaction(SIGALRM, &before, nullptr), 0);
+  EXPECT_TRUE(slept_inside);
+  EXPECT_GE(longest_ns.load(), config.flush_cost.base_ns);
+  EXPECT_LT(longest_ns.load(), 2'000'000'000u);
 }
 
 }  // namespace

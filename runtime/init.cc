@@ -213,6 +213,8 @@ Stage bring_up(char** envp) {
   abi::start();
   libc::init(options, {.before_dlclose = report::remember_all,
                        .end_process = report::end_now,
+                       .hold_threads = options.worker ? region::hold_worker : nullptr,
+                       .resume_threads = options.worker ? region::resume_worker : nullptr,
                        .rt_sigaction = signals::on_rt_sigaction,
                        .threads = pthread_stack_hooks()});
   if (rewrites) {

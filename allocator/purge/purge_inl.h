@@ -26,11 +26,16 @@
 #include "allocator/purge/collect_inl.h"
 #include "allocator/purge/tear_down_inl.h"
 #include "allocator/region/region_allocator.h"
+#include "runtime/base/os_process.h"
 
 namespace penumbra::region {
 
 // Frees of signal handlers that one call finishes: poisoned and queued, about 10 us.
 inline constexpr std::uint32_t kDrainedAtOnce = 64;
+// With a worker: allocations and frees make steps as well when this many thresholds wait, which it cannot keep up with.
+inline constexpr std::uint64_t kThresholdsUntilHelp = 3;
+// How long the worker rests at once while somebody waits for its mutex.
+inline constexpr std::uint64_t kNapNs = 1'000'000;
 
 // Freed pages are reported after the lock they were queued under is released, so that a purge may count them down
 // first: for a moment the sum can be below nothing.
@@ -42,8 +47,80 @@ bool RegionAllocator<Shadow>::is_threshold_reached() const {
 
 template <class Shadow>
 void RegionAllocator<Shadow>::poll_slow() {
+  // Before the late faults are looked at: a handler that tells of one then is not missed.
+  if (worker_.is_wanted()) wanted_.store(false, std::memory_order_seq_cst);
   tell_late_faults();
+  if (worker_.is_wanted()) {
+    const bool serves = worker_.ensure();
+    if (serves) worker_.ring();
+    if (serves && !is_worker_behind()) return;
+    wanted_.store(true, std::memory_order_seq_cst);
+  }
   purge_step();
+}
+
+// The worker's, if there is one that keeps up; else the next allocation's or free's. Signal-safe.
+template <class Shadow>
+void RegionAllocator<Shadow>::ask_for_step() {
+  if (worker_.is_wanted() && worker_.is_serving()) {
+    worker_.ring();
+    if (!is_worker_behind()) return;
+  }
+  wanted_.store(true, std::memory_order_seq_cst);
+}
+
+template <class Shadow>
+bool RegionAllocator<Shadow>::is_worker_behind() const {
+  return static_cast<std::int64_t>(waiting_.load(std::memory_order_relaxed)) >=
+         static_cast<std::int64_t>(kThresholdsUntilHelp * threshold_pages_);
+}
+
+template <class Shadow>
+bool RegionAllocator<Shadow>::is_step_due() const {
+  return signal_frees_.load(std::memory_order_seq_cst) != kNoHandle || is_threshold_reached();
+}
+
+template <class Shadow>
+void RegionAllocator<Shadow>::init_worker(const Config& config) {
+  Worker::Job job;
+  job.owner = this;
+  job.step = [](void* owner) { return static_cast<RegionAllocator*>(owner)->worker_step(); };
+  job.is_due = [](void* owner) { return static_cast<RegionAllocator*>(owner)->is_step_due(); };
+  job.idle_ns = config.worker_idle_ns;
+  job.before_sleep = config.before_sleep;
+  worker_.init(job);
+}
+
+template <class Shadow>
+void RegionAllocator<Shadow>::hold_worker() {
+  worker_.stand_down();
+  // What it has left is everybody's.
+  if (worker_.is_wanted()) wanted_.store(true, std::memory_order_seq_cst);
+}
+
+// A step of the worker's thread, which may wait for the mutex, but not take it again and again from those in need. Late
+// faults are the program's to tell: a report needs more of a thread than ours is.
+template <class Shadow>
+bool RegionAllocator<Shadow>::worker_step() {
+  for (std::uint32_t need; (need = in_need_.load(std::memory_order_acquire)) != 0;) {
+    os::futex_wait_for(&in_need_, need, kNapNs).ignore();
+  }
+  purge_mutex_.lock();
+  const bool left = drain_signal_frees_locked(is_unchunked_ ? ~0u : kDrainedAtOnce);
+  const bool worked = step_locked(Urgency::kDeferred) || left;
+  if (worked) worker_chunks_.fetch_add(1, std::memory_order_relaxed);
+  const bool active = cursor_.active;
+  const std::uint64_t seen = cursor_.seq;
+  purge_mutex_.unlock();
+  look_again(seen, active);
+  return worked;
+}
+
+template <class Shadow>
+void RegionAllocator<Shadow>::lock_for_need() {
+  in_need_.fetch_add(1, std::memory_order_seq_cst);
+  purge_mutex_.lock();
+  in_need_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 template <class Shadow>
@@ -51,7 +128,7 @@ bool RegionAllocator<Shadow>::purge_step() {
   if (!purge_mutex_.try_lock()) return false;
   const bool left = drain_signal_frees_locked(is_unchunked_ ? ~0u : kDrainedAtOnce);
   const bool worked = step_locked(Urgency::kDeferred) || left;
-  if (left) wanted_.store(true, std::memory_order_seq_cst);
+  if (left) ask_for_step();
   const std::uint64_t seen = cursor_.seq;
   const bool active = cursor_.active;
   purge_mutex_.unlock();
@@ -62,12 +139,10 @@ bool RegionAllocator<Shadow>::purge_step() {
 // Whoever asked while we held the mutex found it taken and left; so did a signal handler.
 template <class Shadow>
 void RegionAllocator<Shadow>::look_again(std::uint64_t seen, bool active) {
-  if (signal_frees_.load(std::memory_order_seq_cst) != kNoHandle ||
-      has_late_faults_.load(std::memory_order_seq_cst)) {
-    wanted_.store(true, std::memory_order_seq_cst);
-  }
+  if (has_late_faults_.load(std::memory_order_seq_cst)) wanted_.store(true, std::memory_order_seq_cst);
+  if (signal_frees_.load(std::memory_order_seq_cst) != kNoHandle) ask_for_step();
   if (!active && request_seq_.load(std::memory_order_seq_cst) != seen && is_threshold_reached()) {
-    wanted_.store(true, std::memory_order_seq_cst);
+    ask_for_step();
   }
 }
 
@@ -133,12 +208,12 @@ void RegionAllocator<Shadow>::end_pass_locked() {
 template <class Shadow>
 bool RegionAllocator<Shadow>::relieve(Shortage& shortage) {
   tell_late_faults();
-  purge_mutex_.lock();
+  lock_for_need();
   const bool left = drain_signal_frees_locked(kDrainedAtOnce);
   if (shortage.until == 0 && !left) shortage.until = full_begun_ + 1;
   const bool more = shortage.until == 0 || full_ended_ < shortage.until;
   if (more) step_locked(Urgency::kShortage);
-  if (left) wanted_.store(true, std::memory_order_seq_cst);
+  if (left) ask_for_step();
   const std::uint64_t seen = cursor_.seq;
   const bool active = cursor_.active;
   purge_mutex_.unlock();
@@ -150,7 +225,7 @@ template <class Shadow>
 void RegionAllocator<Shadow>::purge_all() {
   for (Shortage shortage; relieve(shortage);) {
   }
-  LockGuard guard(purge_mutex_);
+  lock_for_need();
   for (std::size_t before = shadow_.dying(); before != 0;) {
     const Flushed flushed = flush_shadow_locked(0);
     tlb_.flush(flushed.ranges, flushed.pages);
@@ -163,6 +238,7 @@ void RegionAllocator<Shadow>::purge_all() {
   validate_locked();
   for (unsigned n = 0; n <= node_count_; ++n) nodes_[n].lock.unlock();
 #endif
+  purge_mutex_.unlock();
 }
 
 }  // namespace penumbra::region

@@ -12,7 +12,7 @@ namespace penumbra::region {
 
 template <class Shadow>
 void RegionAllocator<Shadow>::lock_all() {
-  purge_mutex_.lock();
+  lock_for_need();
   for (unsigned n = 0; n <= node_count_; ++n) nodes_[n].lock.lock();
 }
 
@@ -40,6 +40,10 @@ template <class Shadow>
 void RegionAllocator<Shadow>::fork_child() {
   thread_hint.tid = 0;
   shadow_.repair_after_fork();
+  worker_.fork_child();
+  in_need_.store(0, std::memory_order_relaxed);
+  // There is no worker here: whoever allocates looks what is due, and starts one.
+  if (worker_.is_wanted()) wanted_.store(true, std::memory_order_relaxed);
   unlock_all();
 }
 

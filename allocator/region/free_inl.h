@@ -127,7 +127,7 @@ template <class Shadow>
 void RegionAllocator<Shadow>::report_waiting(std::uint32_t pages) {
   const std::uint64_t waiting = waiting_.fetch_add(pages, std::memory_order_seq_cst) + pages;
   request_seq_.fetch_add(1, std::memory_order_seq_cst);
-  if (waiting >= threshold_pages_) wanted_.store(true, std::memory_order_seq_cst);
+  if (waiting >= threshold_pages_) ask_for_step();
 }
 
 template <class Shadow>
@@ -146,8 +146,8 @@ void RegionAllocator<Shadow>::free_from_signal(AppAddr begin, StackId stack, con
     Handle head = signal_frees_.load(std::memory_order_relaxed);
     do {
       r.next = head;
-    } while (!signal_frees_.compare_exchange_weak(head, h, std::memory_order_release, std::memory_order_relaxed));
-    wanted_.store(true, std::memory_order_relaxed);
+    } while (!signal_frees_.compare_exchange_weak(head, h, std::memory_order_seq_cst, std::memory_order_relaxed));
+    ask_for_step();
     return;
   }
   for (LateSlot& slot : late_) {

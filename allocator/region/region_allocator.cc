@@ -38,6 +38,7 @@ Config Config::from(const Options& options) {
   config.purge_threshold = options.purge_threshold;
   config.purge_chunk = static_cast<unsigned>(std::clamp<std::int64_t>(options.purge_chunk, 0, Chunk::kMaxAreas));
   config.purge_pages = static_cast<unsigned>(std::clamp<std::int64_t>(options.purge_pages, 0, 1 << 30));
+  config.worker = options.worker;
   config.flush_cost.base_ns =
       static_cast<std::uint64_t>(std::clamp<std::int64_t>(options.flush_base_us, 0, 1 << 20)) * 1000;
   config.flush_cost.per_cpu_ns =
@@ -78,6 +79,7 @@ os::Result RegionAllocator<Shadow>::init(const Config& config) {
   Node& all = global();
   PENUMBRA_CHECK(all.unused.ensure(records_, 1));
   all.free.insert(all.unused.pop(records_), 0, page_of(span_.end), all.unused);
+  if (config.worker) init_worker(config);
   return os::Result(0);
 }
 
@@ -126,6 +128,7 @@ os::Result RegionAllocator<Shadow>::init_tables(const Config& config) {
 
 template <class Shadow>
 void RegionAllocator<Shadow>::destroy() {
+  worker_.destroy();
   if (nodes_ != nullptr) os::unmap(AppAddr(nodes_), tables_bytes_).ignore();
   shadow_.destroy();
   index_.destroy();
@@ -257,6 +260,7 @@ Stats RegionAllocator<Shadow>::stats() const {
   s.flushed_pages = tlb_.counts().pages;
   s.purge_passes = passes_.load(std::memory_order_relaxed);
   s.purge_chunks = chunks_.load(std::memory_order_relaxed);
+  s.worker_chunks = worker_chunks_.load(std::memory_order_relaxed);
   s.longest_chunk_ns = longest_chunk_ns_.load(std::memory_order_relaxed);
   return s;
 }

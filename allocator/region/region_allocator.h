@@ -38,6 +38,7 @@
 
 #include "allocator/purge/chunk.h"
 #include "allocator/purge/guards.h"
+#include "allocator/purge/worker.h"
 #include "allocator/region/area_index.h"
 #include "allocator/region/history.h"
 #include "allocator/region/node.h"
@@ -61,6 +62,9 @@ struct Config {
   std::uint64_t memory_limit = 0;  // bytes this process may use; 0: as its control groups say
   unsigned settle_areas = 0;       // areas given back in one step; 0: the whole chunk
   void (*step_hook)(std::uint64_t cpu_ns) = nullptr;  // told of each purge step, under the purge mutex
+  bool worker = false;                                // a thread of ours makes the steps
+  std::uint64_t worker_idle_ns = Worker::kIdleNs;     // after which it ends
+  void (*before_sleep)() = nullptr;                   // for tests of the worker, see there
   ShadowAddr shadow{};  // where the span's shadow lies; null: the direct map (tests bring memory of their own)
 
   static Config from(const Options& options);
@@ -125,6 +129,12 @@ class RegionAllocator {
 
   // Runs one chunk of a purge if one is due and nobody else purges. True if it did anything.
   bool purge_step();
+
+  // With worker: ends it, and none begins until resume_worker(); meanwhile allocations and frees purge. For calls that
+  // a process may make only with one thread, or that concern single threads. Calls may nest.
+  void hold_worker();
+  void resume_worker() { worker_.resume(); }
+  bool is_worker_serving() const { return worker_.is_serving(); }
 
   void fork_prepare();
   void fork_parent();
@@ -236,6 +246,12 @@ class RegionAllocator {
   void advance_locked();
   void end_pass_locked();
   bool relieve(Shortage& shortage);
+  void lock_for_need();
+  void ask_for_step();
+  bool is_worker_behind() const;
+  bool is_step_due() const;
+  bool worker_step();
+  void init_worker(const Config& config);
 
   // ../purge/collect_inl.h
   void enter_phase_locked(Node& node);
@@ -313,6 +329,7 @@ class RegionAllocator {
 
   // Under the purge mutex.
   alignas(64) Mutex purge_mutex_;
+  std::atomic<std::uint32_t> in_need_{0};  // who waits for the mutex and must not find it taken again and again
   Cursor cursor_;
   Chunk chunk_;
   shadow::Tlb tlb_;
@@ -323,6 +340,9 @@ class RegionAllocator {
   std::atomic<std::uint64_t> passes_{0};
   std::atomic<std::uint64_t> chunks_{0};
   std::atomic<std::uint64_t> longest_chunk_ns_{0};
+  std::atomic<std::uint64_t> worker_chunks_{0};
+
+  Worker worker_;
 };
 
 extern template class RegionAllocator<NoShadow>;

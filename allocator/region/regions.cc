@@ -71,6 +71,14 @@ void purge_all() {
   g_process_regions.purge_all();
 }
 
+void hold_worker() {
+  if (is_initialized()) g_process_regions.hold_worker();
+}
+
+void resume_worker() {
+  if (is_initialized()) g_process_regions.resume_worker();
+}
+
 void fork_prepare() {
   g_process_regions.fork_prepare();
 }

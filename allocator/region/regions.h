@@ -54,6 +54,7 @@ struct Stats {
   std::uint64_t retained_areas, retained_bytes;  // purged, memory kept; bytes in memory, about
   std::uint64_t shadow_pages, shadow_pages_dying, shadow_pinned;
   std::uint64_t flushes, flushed_pages, purge_passes, purge_chunks, longest_chunk_ns;  // thread CPU time
+  std::uint64_t worker_chunks;  // of purge_chunks, those of a thread of ours
 };
 
 // False, with errno, when no span could be reserved; nothing else may be called then.
@@ -80,6 +81,9 @@ Stats stats();
 // Frees the stacks that no thread runs on, purges everything that waits, empties the pools, drops retained memory and
 // dying shadow.
 void purge_all();
+// As the RegionAllocator's functions; no effect without worker=1.
+void hold_worker();
+void resume_worker();
 void fork_prepare();
 void fork_parent();
 void fork_child();

@@ -55,6 +55,8 @@ void init(const Options& options, const Hooks& hooks) {
   state.say = hooks.say != nullptr ? hooks.say : say_on_stderr;
   state.before_dlclose = hooks.before_dlclose;
   state.end_process = hooks.end_process;
+  state.hold_threads = hooks.hold_threads;
+  state.resume_threads = hooks.resume_threads;
   state.rt_sigaction = hooks.rt_sigaction;
   state.threads = hooks.threads;
   state.is_host = true;

@@ -36,6 +36,10 @@ struct Hooks {
   void (*before_dlclose)() = nullptr;
   // Ends the process as _exit(status) does here. Null: the system call does.
   void (*end_process)(int status) = nullptr;
+  // No thread of ours is there between the two: for calls that only a process with one thread may make, or that change
+  // single threads. Calls nest. Null: there never is one.
+  void (*hold_threads)() = nullptr;
+  void (*resume_threads)() = nullptr;
   // The rt_sigaction system call, made by number: takes and gives the kernel's struct, returns its result. Null: the kernel.
   long (*rt_sigaction)(int signal, const void* wanted, void* old, std::size_t mask_bytes) = nullptr;
   ThreadHooks threads;

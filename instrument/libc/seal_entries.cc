@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 
+#include "instrument/libc/alone.h"
 #include "instrument/libc/entry.h"
 #include "instrument/libc/guarded_calls.h"
 #include "runtime/base/os_linux.h"
@@ -21,8 +22,14 @@ namespace {
 
 // Before the program confines itself: what the runtime will not be able to ask any more.
 void prepare() {
+  // A filter may not know what our thread needs, strict mode not even what waiting for it needs: none from now on.
+  if (state.hold_threads != nullptr) state.hold_threads();
   os::getpid();
   os::gettid();
+}
+
+void not_confined() {
+  if (state.resume_threads != nullptr) state.resume_threads();
 }
 
 void confined(bool is_strict) {
@@ -41,7 +48,13 @@ PENUMBRA_LIBC_DECLARE(long, syscall, (long number, long a, long b, long c, long 
 int entry_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d) {
   if (option == PR_SET_SECCOMP) prepare();
   const int result = real_prctl(option, a, b, c, d);
-  if (option == PR_SET_SECCOMP && result == 0) confined(a == SECCOMP_MODE_STRICT);
+  if (option == PR_SET_SECCOMP) {
+    if (result == 0) {
+      confined(a == SECCOMP_MODE_STRICT);
+    } else {
+      not_confined();
+    }
+  }
   return result;
 }
 
@@ -79,6 +92,18 @@ long entry_syscall(long number, long a, long b, long c, long d, long e, long f) 
         errno = static_cast<int>(-result);
         return -1;
       }
+      case SYS_unshare:
+      case SYS_setns:
+      case SYS_setuid:
+      case SYS_setgid:
+      case SYS_setreuid:
+      case SYS_setregid:
+      case SYS_setresuid:
+      case SYS_setresgid:
+      case SYS_setgroups: {
+        const Alone alone;
+        return real_syscall(number, a, b, c, d, e, f);
+      }
       case SYS_prctl:
         return entry_prctl(static_cast<int>(a), static_cast<unsigned long>(b), static_cast<unsigned long>(c),
                            static_cast<unsigned long>(d), static_cast<unsigned long>(e));
@@ -86,7 +111,11 @@ long entry_syscall(long number, long a, long b, long c, long d, long e, long f) 
         prepare();
         const long result = real_syscall(number, a, b, c, d, e, f);
         const bool confines = a == SECCOMP_SET_MODE_STRICT || a == SECCOMP_SET_MODE_FILTER;
-        if (confines && result >= 0) confined(a == SECCOMP_SET_MODE_STRICT);
+        if (confines && result >= 0) {
+          confined(a == SECCOMP_SET_MODE_STRICT);
+        } else {
+          not_confined();
+        }
         return result;
       }
       default: break;

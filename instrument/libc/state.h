@@ -19,8 +19,10 @@ struct State {
   bool overlap = false;                     // report copies whose ranges overlap
   bool strict_memcmp = false;               // memcmp must be able to read both ranges whole
   void (*say)(TextBuffer& line) = nullptr;  // prints one line, given without its newline
-  void (*before_dlclose)() = nullptr;       // these three as in init.h
+  void (*before_dlclose)() = nullptr;       // these as in init.h
   void (*end_process)(int status) = nullptr;
+  void (*hold_threads)() = nullptr;
+  void (*resume_threads)() = nullptr;
   long (*rt_sigaction)(int signal, const void* wanted, void* old, std::size_t mask_bytes) = nullptr;
   ThreadHooks threads;
 };

@@ -166,6 +166,10 @@ Result futex_wait_for(std::atomic<std::uint32_t>* word, std::uint32_t expected, 
       raw_syscall(SYS_futex, as_long(word), FUTEX_WAIT_PRIVATE, static_cast<long>(expected), as_long(&limit)));
 }
 
+void yield() {
+  if (!outside_call(SYS_sched_yield).ok()) __builtin_ia32_pause();
+}
+
 bool thread_exists(int pid, int tid) {
   return Result(raw_syscall(SYS_tgkill, pid, tid, 0)).error() != ESRCH;
 }

@@ -59,6 +59,8 @@ void discard_pending(SignalSet set);
 
 // Waits while *word == expected, at most `ns`.
 Result futex_wait_for(std::atomic<std::uint32_t>* word, std::uint32_t expected, std::uint64_t ns);
+// Lets others run; spins for a moment once the process is sealed.
+void yield();
 // Is there a thread `tid` in process `pid` that a signal would reach?
 bool thread_exists(int pid, int tid);
 

@@ -27,6 +27,7 @@ PURGE = "allocator/purge/purge_inl.h"
 COLLECT = "allocator/purge/collect_inl.h"
 TEAR_DOWN = "allocator/purge/tear_down_inl.h"
 ALLOCATOR = "allocator/region/region_allocator.cc"
+WORKER = "allocator/purge/worker.cc"
 
 AGAIN = "if (request_seq_.load(std::memory_order_seq_cst) != cursor_.seq && is_threshold_reached()) {"
 LATE = "if (!active && request_seq_.load(std::memory_order_seq_cst) != seen && is_threshold_reached()) {"
@@ -64,7 +65,7 @@ MUTATIONS = [
                "return worked;"),
               (PURGE, "if (!purge_mutex_.try_lock()) return false;", ""), (COLLECT, P1_P5, "")]),
     Mutation("a purge of everything does not hold the mutex", "PurgePass.EveryDrainerHoldsTheMutex",
-             [(PURGE, "tell_late_faults();\n  purge_mutex_.lock();", "tell_late_faults();"),
+             [(PURGE, "tell_late_faults();\n  lock_for_need();", "tell_late_faults();"),
               (PURGE, "purge_mutex_.unlock();\n  look_again(seen, active);\n  return more;", "return more;"),
               (COLLECT, P1_P5, "")]),
     Mutation("pools decay by half", "PurgePass.PoolsThatAreNotNeededDecayByAQuarterAPass",
@@ -87,6 +88,25 @@ MUTATIONS = [
              [(PURGE, "shortage.until = full_begun_ + 1;", "shortage.until = full_begun_;")]),
     Mutation("the memory limit does not count", "Ruling13.EighthOfTheMemoryLimitBoundsWhatIsFreedAndKept",
              [(ALLOCATOR, "std::min(threshold_pages_, limit / 8)", "std::min(threshold_pages_, limit)")]),
+    Mutation("the worker sleeps without a last look", "Worker.RequestBetweenItsLastLookAndItsSleepIsServed",
+             [(WORKER, "if (must_stop() || job_.is_due(job_.owner)) {", "if (must_stop()) {")]),
+    Mutation("the worker is not woken", "Worker.SleeperIsWoken",
+             [(WORKER, "  os::futex_wake(&asleep_, 1).ignore();", "")]),
+    Mutation("calls purge beside a worker that keeps up", "Worker.MakesAllStepsWhileItKeepsUp",
+             [(PURGE, "if (serves && !is_worker_behind()) return;", "")]),
+    Mutation("nobody helps a worker that is behind", "Worker.IsHelpedFromThreeThresholdsOn",
+             [(PURGE, "kThresholdsUntilHelp = 3;", "kThresholdsUntilHelp = 3000;")]),
+    Mutation("the worker takes signals", "Worker.BlocksEverySignal",
+             [("runtime/base/own_thread.cc", "os::block_signals(~os::SignalSet{0})", "os::block_signals(0)")]),
+    Mutation("the worker stays for ever", "Worker.EndsWhenIdleAndIsStartedAnew",
+             [(WORKER, " || slept.error() != ETIMEDOUT;", " || true;")]),
+    Mutation("the worker stays where none may be", "Worker.StandsDownForWhoMustBeAlone",
+             [("allocator/purge/worker.h", "return held_.load(std::memory_order_seq_cst) != 0;", "return false;")]),
+    Mutation("a child believes in its parent's worker", "Worker.ForkedChildHasNoneAndStartsItsOwn",
+             [(WORKER, "state_.store(State::kNone, std::memory_order_relaxed);", "")]),
+    Mutation("a child that skipped the hooks believes in its parent's worker",
+             "Worker.ChildThatSkippedTheHooksStandsWithoutOne",
+             [(WORKER, " &&\n         pid_.load(std::memory_order_relaxed) == os::getpid();", ";")]),
 ]
 
 

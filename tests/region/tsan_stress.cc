@@ -59,7 +59,7 @@ void work(unsigned seed) {
   for (const Owned& area : owned) g_regions.free(area.at, kNoStack);
 }
 
-int run() {
+int run(bool worker) {
   const os::Result shadow = os::map_anonymous(kSpanBytes >> shadow::kGranuleShift);
   Config config;
   config.span_bytes = kSpanBytes;
@@ -67,6 +67,7 @@ int run() {
   config.purge_threshold = std::size_t{512} << 10;
   config.shadow_retain = 16 * kPageSize;
   config.retain = 64 * kPageSize;
+  config.worker = worker;
   config.shadow = ShadowAddr(shadow.address().value);
   if (!shadow.ok() || !g_regions.init(config).ok()) return 1;
   std::vector<std::thread> threads;
@@ -82,6 +83,7 @@ int run() {
 }  // namespace
 }  // namespace penumbra::region
 
-int main() {
-  return penumbra::region::run();
+// `worker`: a thread of the allocator's own purges as well.
+int main(int argc, char**) {
+  return penumbra::region::run(argc > 1);
 }

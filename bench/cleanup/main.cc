@@ -1,6 +1,6 @@
 // One run of the clean-up under load: a burst of areas goes out of use while threads allocate and free.
 //
-//     cleanup_bench SCENARIO AREAS PAIRS CHUNK PAGES
+//     cleanup_bench SCENARIO AREAS PAIRS CHUNK PAGES calls|worker
 //
 // SCENARIO  once       all AREAS go out of use at one moment: a thread gives them up as signal handlers do, with
 //                      nothing but a claim, and the others have all the rest to do
@@ -9,6 +9,8 @@
 // PAIRS     allocations and frees that each of the two allocating threads makes beside that
 // CHUNK     purge_chunk: areas of a step; 0 is unchunked
 // PAGES     purge_pages: the page bound of a step; 0 is none
+//
+// The last word says who purges: the allocating threads' calls, or the allocator's own thread (worker=1).
 //
 // An operation is an allocation and the free of the oldest area, with whatever of the clean-up falls to the thread in
 // them: which of the two calls meets it is chance. Times are thread CPU time, so that a busy machine does not count, in
@@ -43,9 +45,9 @@ constexpr std::size_t kRetain = 32 << 20;  // the default of retain=
 
 std::vector<std::uint64_t> g_steps;  // written under the purge mutex
 
-std::uint64_t cpu_ns() {
+std::uint64_t cpu_ns(clockid_t clock = CLOCK_THREAD_CPUTIME_ID) {
   timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  clock_gettime(clock, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
@@ -125,12 +127,14 @@ void print_figures(const char* name, std::vector<std::uint64_t> values) {
               values.front(), name, mean, name, values.back(), name, squares / count / 1e6, name, values[p999]);
 }
 
-int run(std::string_view scenario, std::size_t areas, std::size_t pairs, unsigned chunk, unsigned pages) {
+int run(std::string_view scenario, std::size_t areas, std::size_t pairs, unsigned chunk, unsigned pages,
+        bool worker) {
   const std::size_t at_once = scenario == "once" ? areas : scenario == "mixed" ? areas / 2 : 0;
   region::Config config;
   config.purge_chunk = chunk;
   config.purge_pages = pages;
   config.retain = kRetain;
+  config.worker = worker;
   config.step_hook = [](std::uint64_t ns) { g_steps.push_back(ns); };
   const auto regions = std::make_unique<Regions>();
   if (!shadow::reserve_direct_map().ok() || !regions->init(config).ok()) {
@@ -153,6 +157,7 @@ int run(std::string_view scenario, std::size_t areas, std::size_t pairs, unsigne
   }
   const std::uint64_t clock = clock_cost();
   std::uint64_t cpu = 0;
+  const std::uint64_t all_begun = cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
   std::uint64_t begun = cpu_ns();
   for (std::size_t i = 0; i < at_once; ++i) {
     regions->free_from_signal(burst[i], kNoStack, {}, region::AreaKind::kVmalloc);
@@ -171,9 +176,11 @@ int run(std::string_view scenario, std::size_t areas, std::size_t pairs, unsigne
   for (std::thread& thread : threads) thread.join();
   // What is left of the passes that were due; below the threshold things may wait.
   begun = cpu_ns();
+  regions->hold_worker();
   while (regions->purge_step()) {
   }
   cpu += cpu_ns() - begun;
+  const std::uint64_t all = cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - all_begun;
   std::vector<std::uint64_t> allocations;
   std::vector<std::uint64_t> operations;
   for (const Worker& worker : workers) {
@@ -182,6 +189,9 @@ int run(std::string_view scenario, std::size_t areas, std::size_t pairs, unsigne
     // Reading the clock is not part of the work.
     cpu += worker.cpu - std::min(worker.cpu, 4 * clock * pairs);
   }
+  // The allocator's thread can only be seen in the whole.
+  const std::uint64_t reading = kThreads * 4 * clock * pairs;
+  if (worker) cpu = all - std::min(all, reading);
   print_figures("step", std::move(g_steps));
   print_figures("operation", std::move(operations));
   print_figures("allocation", std::move(allocations));
@@ -194,11 +204,11 @@ int run(std::string_view scenario, std::size_t areas, std::size_t pairs, unsigne
 }  // namespace penumbra::bench::cleanup
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
-    std::fprintf(stderr, "usage: %s once|expiring|mixed AREAS PAIRS CHUNK PAGES\n", argv[0]);
+  if (argc != 7) {
+    std::fprintf(stderr, "usage: %s once|expiring|mixed AREAS PAIRS CHUNK PAGES calls|worker\n", argv[0]);
     return 2;
   }
   const auto number = [argv](int i) { return std::strtoul(argv[i], nullptr, 10); };
   return penumbra::bench::cleanup::run(argv[1], number(2), number(3), static_cast<unsigned>(number(4)),
-                                       static_cast<unsigned>(number(5)));
+                                       static_cast<unsigned>(number(5)), std::string_view(argv[6]) == "worker");
 }

@@ -1,4 +1,4 @@
-// What the clean-up has in hand between two looks at its cursor: the areas of one chunk, and how far they have come.
+// What a lane of the clean-up has in hand between two looks at its cursor: the areas of one chunk, and how far they have come.
 //
 //     empty --collect--> collected --clear--> cleared --flush--> flushed --settle--> empty
 //                                                                  |  ^
@@ -8,7 +8,7 @@
 // cleared    no memory (or kept on purpose), inaccessible, and no longer counted in their units.
 // flushed    nothing anywhere remembers them: what is left is to give their ranges back, in any number of steps.
 //
-// C1  only the holder of the purge mutex reads or writes a chunk.
+// C1  only the holder of the purge mutex reads or writes a chunk, or a helper it waits for.
 // C2  a step that ends early leaves a chunk that the next step takes up at its stage: what is flushed is not flushed
 //     again, and clearing twice does what clearing once does.
 //

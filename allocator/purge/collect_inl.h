@@ -1,4 +1,5 @@
-// Where a pass goes: from node to node, and in each from its pools over its freed areas to its free zones.
+// Where a pass goes: from node to node, and in each from its pools over its freed areas to its free zones. Lanes side by
+// side have different nodes.
 //
 // Part of RegionAllocator (allocator/region/region_allocator.h), included by region_allocator.cc only.
 //
@@ -14,17 +15,17 @@ namespace penumbra::region {
 // A phase of a node begins: how many areas it will take at most, so that what is freed meanwhile waits for the next
 // pass. The node's lock is held.
 template <class Shadow>
-void RegionAllocator<Shadow>::enter_phase_locked(Node& node) {
-  cursor_.entered = true;
-  if (cursor_.phase == Phase::kDecay) {
-    Pool& pool = node.pools[cursor_.size];
+void RegionAllocator<Shadow>::enter_phase_locked(Node& node, Cursor& cursor) {
+  cursor.entered = true;
+  if (cursor.phase == Phase::kDecay) {
+    Pool& pool = node.pools[cursor.size];
     // A quarter, of what was not needed; rounded up only where nothing was.
-    cursor_.quota = pool.fewest == pool.count ? (pool.count + 3) / 4 : std::min(pool.fewest, pool.count / 4);
-    if (cursor_.full) cursor_.quota = pool.count;
+    cursor.quota = pool.fewest == pool.count ? (pool.count + 3) / 4 : std::min(pool.fewest, pool.count / 4);
+    if (pass_.full) cursor.quota = pool.count;
     pool.fewest = pool.count;
     return;
   }
-  cursor_.quota = node.lazy.count;
+  cursor.quota = node.lazy.count;
   if (node.waiting_unreported != 0) {
     waiting_.fetch_add(node.waiting_unreported, std::memory_order_relaxed);
     node.waiting_unreported = 0;
@@ -57,9 +58,11 @@ Handle RegionAllocator<Shadow>::lazy_neighbour_of(Handle h) const {
 
 // From its list into the chunk; how many pages of memory that may mean.
 template <class Shadow>
-std::uint32_t RegionAllocator<Shadow>::take_in_hand(Node& node, Handle h, Chunk& chunk, std::uint64_t& pooled) {
+std::uint32_t RegionAllocator<Shadow>::take_in_hand(Node& node, Handle h, Lane& lane, std::uint64_t& pooled) {
+  const Cursor& cursor = lane.cursor;
+  Chunk& chunk = lane.chunk;
   Record& r = records_[h];
-  if (cursor_.phase == Phase::kDecay) {
+  if (cursor.phase == Phase::kDecay) {
     node.take_pooled(records_, h);
   } else {
     node.take_lazy(records_, h);
@@ -67,7 +70,7 @@ std::uint32_t RegionAllocator<Shadow>::take_in_hand(Node& node, Handle h, Chunk&
   }
   r.state.store(RecordState::kPurging, std::memory_order_relaxed);
   // Pools may hold what one pass brings beside as much that is left from earlier ones.
-  const bool pools = cursor_.phase == Phase::kLazy && !cursor_.full && cursor_.node < node_count_ &&
+  const bool pools = cursor.phase == Phase::kLazy && !pass_.full && cursor.node < node_count_ &&
                      pooled + r.pages <= 2 * threshold_pages_;
   if (pools) pooled += r.pages;
   r.flags = static_cast<std::uint8_t>(pools ? r.flags & ~Record::kMustClose : r.flags | Record::kMustClose);
@@ -76,49 +79,60 @@ std::uint32_t RegionAllocator<Shadow>::take_in_hand(Node& node, Handle h, Chunk&
   return (r.flags & Record::kHasMemory) != 0 ? r.pages : 0;
 }
 
-// Moves the cursor until the chunk is full or the pass is through.
+// The next node that no lane has; false at the end of the pass.
 template <class Shadow>
-void RegionAllocator<Shadow>::collect_locked(Chunk& chunk) {
+bool RegionAllocator<Shadow>::take_node(Cursor& cursor) {
+  if (!pass_.active || next_node_.load(std::memory_order_relaxed) > node_count_) return false;
+  const unsigned node = next_node_.fetch_add(1, std::memory_order_relaxed);
+  if (node > node_count_) return false;
+  cursor = {};
+  cursor.node = node;
+  cursor.has_node = true;
+  return true;
+}
+
+// Moves the lane's cursor until the chunk is full or no node is left.
+template <class Shadow>
+void RegionAllocator<Shadow>::collect_locked(Lane& lane) {
+  Chunk& chunk = lane.chunk;
+  Cursor& cursor = lane.cursor;
   PENUMBRA_CHECK(chunk.stage == Stage::kEmpty && purge_mutex_.is_locked());  // P1, P5
   chunk.count = chunk.closing = chunk.settled = 0;
   std::uint32_t pages = 0;
   std::uint64_t pooled = 0;
   for (unsigned n = 0; n < node_count_; ++n) pooled += nodes_[n].pooled_pages.value();
-  while (cursor_.node <= node_count_) {
-    Node& node = nodes_[cursor_.node];
-    if (cursor_.phase == Phase::kZones) {
+  while (cursor.has_node || take_node(cursor)) {
+    Node& node = nodes_[cursor.node];
+    if (cursor.phase == Phase::kZones) {
       // At most one zone a step, after everything else of it: returning one is a system call of its own.
       if (chunk.count != 0) break;
-      if (cursor_.node < node_count_ && return_zone_locked(cursor_.node)) break;
-      cursor_.phase = Phase::kDecay;
-      cursor_.entered = false;
-      cursor_.size = 0;
-      ++cursor_.node;
+      if (cursor.node < node_count_ && return_zone_locked(cursor.node)) break;
+      cursor.has_node = false;
       continue;
     }
-    const bool decay = cursor_.phase == Phase::kDecay;
+    const bool decay = cursor.phase == Phase::kDecay;
     bool is_full = false;
     node.lock.lock();
-    if (!cursor_.entered) enter_phase_locked(node);
-    while (cursor_.quota > 0) {
-      Handle h = decay ? node.pools[cursor_.size].oldest : node.lazy.oldest;
+    if (!cursor.entered) enter_phase_locked(node, cursor);
+    while (cursor.quota > 0) {
+      Handle h = decay ? node.pools[cursor.size].oldest : node.lazy.oldest;
       if (h == kNoHandle) {  // allocations were faster, or others were taken along
-        cursor_.quota = 0;
+        cursor.quota = 0;
         break;
       }
       is_full = !has_room(chunk, pages, h);
       if (is_full) break;
-      --cursor_.quota;
+      --cursor.quota;
       do {
-        pages += take_in_hand(node, h, chunk, pooled);
+        pages += take_in_hand(node, h, lane, pooled);
         h = decay ? kNoHandle : lazy_neighbour_of(h);
       } while (h != kNoHandle && has_room(chunk, pages, h));
     }
     node.lock.unlock();
     if (is_full) break;
-    cursor_.entered = false;
-    if (decay && ++cursor_.size <= kMaxPooledPages) continue;
-    cursor_.phase = decay ? Phase::kLazy : Phase::kZones;
+    cursor.entered = false;
+    if (decay && ++cursor.size <= kMaxPooledPages) continue;
+    cursor.phase = decay ? Phase::kLazy : Phase::kZones;
   }
   if (chunk.count != 0) chunk.stage = Stage::kCollected;
 }
@@ -134,7 +148,7 @@ bool RegionAllocator<Shadow>::return_zone_locked(unsigned number) {
   Handle h;
   {
     LockGuard guard(node.lock);
-    const std::uint64_t kept = cursor_.full ? 0 : std::max<std::uint64_t>(kZonePages, threshold_pages_ / 2);
+    const std::uint64_t kept = pass_.full ? 0 : std::max<std::uint64_t>(kZonePages, threshold_pages_ / 2);
     if (node.free.largest() < kZonePages || node.free.free_pages() < kept + kZonePages ||
         !node.free.find(kZonePages, kZonePages, origin(), page) || !node.unused.ensure(records_, 2)) {
       return false;

@@ -15,6 +15,8 @@
 //     again.
 // P4  no kernel call is made under a node's lock, and what an area needs to become free again it has: its record.
 // P5  every drainer (of lists, pools, zones, dying shadow) holds the purge mutex (facts kasan 1.6 #17).
+// P7  the worker works in several lanes when twice the threshold waits: one for each threshold that does, at most one for
+//     each node, Crew::kMost in all. Each has a node of its own, and all are joined before the step ends.
 // P6  an allocation that finds nothing purges step by step until it finds something, at most to the end of one whole
 //     pass that began after it came.
 //
@@ -86,6 +88,7 @@ void RegionAllocator<Shadow>::init_worker(const Config& config) {
   job.owner = this;
   job.step = [](void* owner) { return static_cast<RegionAllocator*>(owner)->worker_step(); };
   job.is_due = [](void* owner) { return static_cast<RegionAllocator*>(owner)->is_step_due(); };
+  job.rest = [](void* owner) { static_cast<RegionAllocator*>(owner)->crew_.dismiss(); };
   job.idle_ns = config.worker_idle_ns;
   job.before_sleep = config.before_sleep;
   worker_.init(job);
@@ -107,10 +110,12 @@ bool RegionAllocator<Shadow>::worker_step() {
   }
   purge_mutex_.lock();
   const bool left = drain_signal_frees_locked(is_unchunked_ ? ~0u : kDrainedAtOnce);
-  const bool worked = step_locked(Urgency::kDeferred) || left;
+  const unsigned lanes = lanes_worth();
+  const bool stepped = lanes > 1 ? step_in_parallel_locked(lanes) : step_locked(Urgency::kDeferred);
+  const bool worked = stepped || left;
   if (worked) worker_chunks_.fetch_add(1, std::memory_order_relaxed);
-  const bool active = cursor_.active;
-  const std::uint64_t seen = cursor_.seq;
+  const bool active = pass_.active;
+  const std::uint64_t seen = pass_.seq;
   purge_mutex_.unlock();
   look_again(seen, active);
   return worked;
@@ -129,8 +134,8 @@ bool RegionAllocator<Shadow>::purge_step() {
   const bool left = drain_signal_frees_locked(is_unchunked_ ? ~0u : kDrainedAtOnce);
   const bool worked = step_locked(Urgency::kDeferred) || left;
   if (left) ask_for_step();
-  const std::uint64_t seen = cursor_.seq;
-  const bool active = cursor_.active;
+  const std::uint64_t seen = pass_.seq;
+  const bool active = pass_.active;
   purge_mutex_.unlock();
   look_again(seen, active);
   return worked;
@@ -148,55 +153,133 @@ void RegionAllocator<Shadow>::look_again(std::uint64_t seen, bool active) {
 
 template <class Shadow>
 void RegionAllocator<Shadow>::begin_pass_locked(Urgency urgency) {
-  cursor_ = {};
-  cursor_.active = true;
-  cursor_.seq = request_seq_.load(std::memory_order_seq_cst);
-  if (urgency == Urgency::kShortage) cursor_.full_number = ++full_begun_;
+  pass_ = {};
+  pass_.active = true;
+  pass_.seq = request_seq_.load(std::memory_order_seq_cst);
+  next_node_.store(0, std::memory_order_relaxed);
+  if (urgency == Urgency::kShortage) pass_.full_number = ++full_begun_;
   passes_.fetch_add(1, std::memory_order_relaxed);
 }
 
-// One step, if one is due. False when there was nothing to do.
+// False when there is nothing to do.
 template <class Shadow>
-bool RegionAllocator<Shadow>::step_locked(Urgency urgency) {
-  if (!cursor_.active && chunk_.stage == Stage::kEmpty) {
+bool RegionAllocator<Shadow>::begin_step_locked(Urgency urgency) {
+  if (!pass_.active && lane_in_hand().is_idle()) {
     const std::uint64_t seq = request_seq_.load(std::memory_order_seq_cst);
     if (urgency == Urgency::kDeferred && !is_threshold_reached()) {
-      cursor_.seq = seq;
+      pass_.seq = seq;
       wanted_.store(false, std::memory_order_seq_cst);
       return false;
     }
     begin_pass_locked(urgency);
   }
   // A pass that somebody in need began stays a full one, whoever does its steps.
-  cursor_.full = urgency == Urgency::kShortage || cursor_.full_number != 0;
+  pass_.full = urgency == Urgency::kShortage || pass_.full_number != 0;
+  return true;
+}
+
+// One step, if one is due. False when there was nothing to do.
+template <class Shadow>
+bool RegionAllocator<Shadow>::step_locked(Urgency urgency) {
+  if (!begin_step_locked(urgency)) return false;
   const std::uint64_t before = os::thread_cpu_ns();
   const std::uint64_t pass = passes_.load(std::memory_order_relaxed);
   do {
     advance_locked();
-  } while (is_unchunked_ && cursor_.active && passes_.load(std::memory_order_relaxed) == pass);
-  const std::uint64_t spent = os::thread_cpu_ns() - before;
+  } while (is_unchunked_ && pass_.active && passes_.load(std::memory_order_relaxed) == pass);
+  end_step_locked(os::thread_cpu_ns() - before);
+  return true;
+}
+
+template <class Shadow>
+void RegionAllocator<Shadow>::end_step_locked(std::uint64_t spent) {
   chunks_.fetch_add(1, std::memory_order_relaxed);
   if (spent > longest_chunk_ns_.load(std::memory_order_relaxed)) {
     longest_chunk_ns_.store(spent, std::memory_order_relaxed);
   }
   if (step_hook_ != nullptr) step_hook_(spent);
-  return true;
+}
+
+// The first lane that is not through with its node, whoever was at it.
+template <class Shadow>
+typename RegionAllocator<Shadow>::Lane& RegionAllocator<Shadow>::lane_in_hand() {
+  for (Lane& lane : lanes_) {
+    if (!lane.is_idle()) return lane;
+  }
+  return lanes_[0];
 }
 
 template <class Shadow>
 void RegionAllocator<Shadow>::advance_locked() {
-  if (chunk_.stage == Stage::kEmpty) collect_locked(chunk_);
-  if (chunk_.stage != Stage::kEmpty) tear_down_locked(chunk_);
-  if (chunk_.stage == Stage::kEmpty && cursor_.node > node_count_) end_pass_locked();
+  Lane& lane = lane_in_hand();
+  if (lane.chunk.stage == Stage::kEmpty) collect_locked(lane);
+  if (lane.chunk.stage != Stage::kEmpty) tear_down_locked(lane.chunk);
+  end_pass_locked();
 }
 
+// How many lanes what waits is worth.
+template <class Shadow>
+unsigned RegionAllocator<Shadow>::lanes_worth() const {
+  const auto waiting = static_cast<std::int64_t>(waiting_.load(std::memory_order_relaxed));
+  if (is_unchunked_ || waiting < static_cast<std::int64_t>(2 * threshold_pages_)) return 1;
+  const std::uint64_t worth = static_cast<std::uint64_t>(waiting) / threshold_pages_;
+  return static_cast<unsigned>(std::min<std::uint64_t>(worth, std::min(node_count_, Crew::kMost)));
+}
+
+// A step of several lanes, the worker's. What takes long, the kernel's part, is done side by side; one flush serves all;
+// what one hand at a time may write (history, dying shadow) the caller does.
+template <class Shadow>
+bool RegionAllocator<Shadow>::step_in_parallel_locked(unsigned lanes) {
+  if (!begin_step_locked(Urgency::kDeferred)) return false;
+  budget_locked(lanes);
+  crew_.run(
+      lanes,
+      [](void* owner, unsigned number) {
+        auto& allocator = *static_cast<RegionAllocator*>(owner);
+        allocator.prepare_lane(allocator.lanes_[number]);
+      },
+      this);
+  const std::uint64_t before = os::thread_cpu_ns();
+  std::size_t ranges = 0;
+  std::size_t pages = 0;
+  for (Lane& lane : lanes_) {
+    if (lane.chunk.stage != Stage::kCleared) continue;
+    ranges += lane.chunk.gather.ranges();
+    pages += lane.chunk.gather.pages();
+  }
+  const Flushed shadow = flush_shadow_locked(pass_.full ? 0 : shadow_keep_pages_);
+  tlb_.flush(ranges + shadow.ranges, pages + shadow.pages);
+  for (Lane& lane : lanes_) {
+    if (lane.chunk.stage == Stage::kCleared) lane.chunk.stage = Stage::kFlushed;
+    if (lane.chunk.stage == Stage::kFlushed && settle_locked(lane.chunk)) lane.chunk.stage = Stage::kEmpty;
+  }
+  std::uint64_t spent = 0;
+  for (unsigned n = 0; n < lanes; ++n) spent = std::max(spent, lanes_[n].spent_ns);
+  end_step_locked(spent + (os::thread_cpu_ns() - before));
+  end_pass_locked();
+  return true;
+}
+
+// P1 for each lane: what is in hand is settled before its cursor moves.
+template <class Shadow>
+void RegionAllocator<Shadow>::prepare_lane(Lane& lane) {
+  const std::uint64_t before = os::thread_cpu_ns();
+  if (lane.chunk.stage == Stage::kEmpty) collect_locked(lane);
+  if (lane.chunk.stage == Stage::kCollected) {
+    clear_locked(lane.chunk);
+    lane.chunk.stage = Stage::kCleared;
+  }
+  lane.spent_ns = os::thread_cpu_ns() - before;
+}
+
+// If the pass is through: no node is left, and no lane is in one or has anything in hand.
 template <class Shadow>
 void RegionAllocator<Shadow>::end_pass_locked() {
-  if (!cursor_.active) return;
-  cursor_.active = false;
-  if (cursor_.full_number != 0) full_ended_ = cursor_.full_number;
+  if (!pass_.active || next_node_.load(std::memory_order_relaxed) <= node_count_ || !lane_in_hand().is_idle()) return;
+  pass_.active = false;
+  if (pass_.full_number != 0) full_ended_ = pass_.full_number;
   // Asked again meanwhile, it begins anew.
-  if (request_seq_.load(std::memory_order_seq_cst) != cursor_.seq && is_threshold_reached()) {
+  if (request_seq_.load(std::memory_order_seq_cst) != pass_.seq && is_threshold_reached()) {
     begin_pass_locked(Urgency::kDeferred);
   } else {
     wanted_.store(false, std::memory_order_seq_cst);
@@ -214,8 +297,8 @@ bool RegionAllocator<Shadow>::relieve(Shortage& shortage) {
   const bool more = shortage.until == 0 || full_ended_ < shortage.until;
   if (more) step_locked(Urgency::kShortage);
   if (left) ask_for_step();
-  const std::uint64_t seen = cursor_.seq;
-  const bool active = cursor_.active;
+  const std::uint64_t seen = pass_.seq;
+  const bool active = pass_.active;
   purge_mutex_.unlock();
   look_again(seen, active);
   return more;

@@ -23,12 +23,13 @@ inline constexpr int kLockSpins = 64;
 template <class Shadow>
 void RegionAllocator<Shadow>::tear_down_locked(Chunk& chunk) {
   if (chunk.stage == Stage::kCollected) {
+    budget_locked(1);
     clear_locked(chunk);
     chunk.stage = Stage::kCleared;
   }
   if (chunk.stage == Stage::kCleared) {
     // One flush: memory, guards and shadow of the whole chunk (ruling 12).
-    const Flushed shadow = flush_shadow_locked(cursor_.full ? 0 : shadow_keep_pages_);
+    const Flushed shadow = flush_shadow_locked(pass_.full ? 0 : shadow_keep_pages_);
     tlb_.flush(chunk.gather.ranges() + shadow.ranges, chunk.gather.pages() + shadow.pages);
     chunk.stage = Stage::kFlushed;
   }
@@ -65,6 +66,14 @@ void RegionAllocator<Shadow>::count_resident_locked(const Chunk& chunk) {
   }
 }
 
+// What chunks that are cleared side by side may keep of memory: equal shares of what the budget has left.
+template <class Shadow>
+void RegionAllocator<Shadow>::budget_locked(unsigned lanes) {
+  if (retain_pages_ == 0) return;
+  retained_ = retained_pages();
+  may_retain_ = retain_pages_ > retained_ ? (retain_pages_ - retained_) / lanes : 0;
+}
+
 // Memory dropped or kept, guards, then the counts of those that go back to a free tree.
 template <class Shadow>
 void RegionAllocator<Shadow>::clear_locked(Chunk& chunk) {
@@ -72,11 +81,8 @@ void RegionAllocator<Shadow>::clear_locked(Chunk& chunk) {
   std::sort(chunk.areas, chunk.areas + chunk.count,
             [this](Handle a, Handle b) { return records_[a].page < records_[b].page; });
   chunk.gather.reset();
-  std::uint64_t retained = 0;
-  if (retain_pages_ != 0) {
-    retained = retained_pages();
-    count_resident_locked(chunk);
-  }
+  std::uint64_t kept = 0;
+  if (retain_pages_ != 0) count_resident_locked(chunk);
   for (std::uint32_t i = 0; i < chunk.count; ++i) {
     Record& r = records_[chunk.areas[i]];
     const AppAddr begin = begin_of(r);
@@ -91,9 +97,9 @@ void RegionAllocator<Shadow>::clear_locked(Chunk& chunk) {
       r.flags = static_cast<std::uint8_t>(r.flags & ~(Record::kMapped | Record::kHasMemory));
     }
     if ((r.flags & Record::kHasMemory) != 0) {
-      if (!must_close && r.area.resident != 0 && retained + r.area.resident <= retain_pages_) {
-        retained += r.area.resident;
-        if (retained > retain_pages_ / 4) chunk.gather.add_lazy_free(begin, bytes_of(r.pages));
+      if (!must_close && r.area.resident != 0 && kept + r.area.resident <= may_retain_) {
+        kept += r.area.resident;
+        if (retained_ + kept > retain_pages_ / 4) chunk.gather.add_lazy_free(begin, bytes_of(r.pages));
       } else {
         chunk.gather.add_drop(begin, bytes_of(r.pages));
         r.flags |= Record::kDropping;
@@ -161,12 +167,12 @@ void RegionAllocator<Shadow>::close_locked(Record& r) {
 template <class Shadow>
 typename RegionAllocator<Shadow>::Flushed RegionAllocator<Shadow>::flush_shadow_locked(std::size_t keep) {
   if (shadow_.dying() <= keep) return {};
-  iovec* const ranges = chunk_.gather.shadow_ranges();
+  iovec* const ranges = lanes_[0].chunk.gather.shadow_ranges();
   const std::size_t count = shadow_.begin_flush(keep, ranges, Gather::kMaxRanges);
   if (count == 0) return {};
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < count; ++i) bytes += ranges[i].iov_len;
-  shadow_.end_flush(chunk_.gather.drop_shadow(count));
+  shadow_.end_flush(lanes_[0].chunk.gather.drop_shadow(count));
   return {count, bytes / kPageSize};
 }
 
@@ -175,7 +181,7 @@ typename RegionAllocator<Shadow>::Flushed RegionAllocator<Shadow>::flush_shadow_
 // the rest waits for the next step. A caller in need waits for locks and does it all.
 template <class Shadow>
 bool RegionAllocator<Shadow>::settle_locked(Chunk& chunk) {
-  const std::uint32_t share = cursor_.full ? chunk.count : std::min(chunk.count, chunk.settled + settle_areas_);
+  const std::uint32_t share = pass_.full ? chunk.count : std::min(chunk.count, chunk.settled + settle_areas_);
   while (chunk.settled < share) {
     Node& node = nodes_[records_[chunk.areas[chunk.settled]].node];
     if (!lock_for_settling(node)) return false;
@@ -192,7 +198,7 @@ bool RegionAllocator<Shadow>::settle_locked(Chunk& chunk) {
 
 template <class Shadow>
 bool RegionAllocator<Shadow>::lock_for_settling(Node& node) {
-  if (cursor_.full) {
+  if (pass_.full) {
     node.lock.lock();
     return true;
   }

@@ -61,6 +61,7 @@ void Worker::run(void* self) {
 
 // False when the time was up and nobody had rung.
 bool Worker::sleep() {
+  job_.rest(job_.owner);
   asleep_.store(1, std::memory_order_seq_cst);
   if (job_.before_sleep != nullptr) job_.before_sleep();
   if (must_stop() || job_.is_due(job_.owner)) {
@@ -73,6 +74,7 @@ bool Worker::sleep() {
 
 // Whoever asks from now on finds no worker; whoever asked before is seen here.
 bool Worker::leave() {
+  job_.rest(job_.owner);
   state_.store(State::kNone, std::memory_order_seq_cst);
   if (must_stop() || !job_.is_due(job_.owner)) return true;
   State none = State::kNone;

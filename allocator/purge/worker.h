@@ -37,6 +37,7 @@ class Worker {
     void* owner = nullptr;
     bool (*step)(void* owner) = nullptr;    // false when nothing was due
     bool (*is_due)(void* owner) = nullptr;  // is there a request that no step has seen?
+    void (*rest)(void* owner) = nullptr;    // it will not step for a while: its helpers may go
     std::uint64_t idle_ns = kIdleNs;
     void (*before_sleep)() = nullptr;  // for tests: between its last look and its sleep
   };

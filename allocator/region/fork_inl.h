@@ -41,6 +41,7 @@ void RegionAllocator<Shadow>::fork_child() {
   thread_hint.tid = 0;
   shadow_.repair_after_fork();
   worker_.fork_child();
+  crew_.forget_after_fork();
   in_need_.store(0, std::memory_order_relaxed);
   // There is no worker here: whoever allocates looks what is due, and starts one.
   if (worker_.is_wanted()) wanted_.store(true, std::memory_order_relaxed);

@@ -57,7 +57,7 @@ os::Result RegionAllocator<Shadow>::init(const Config& config) {
     return tables;
   }
   guards_.init(config.guard, span_.begin);
-  chunk_.gather.set_batching(guards_.batches());
+  for (Lane& lane : lanes_) lane.chunk.gather.set_batching(guards_.batches());
   const unsigned cpus = os::possible_cpus();
   threshold_pages_ = config.purge_threshold != 0 ? config.purge_threshold
                                                  : static_cast<std::uint64_t>(std::bit_width(cpus)) * kThresholdStep;
@@ -129,6 +129,7 @@ os::Result RegionAllocator<Shadow>::init_tables(const Config& config) {
 template <class Shadow>
 void RegionAllocator<Shadow>::destroy() {
   worker_.destroy();
+  crew_.destroy();
   if (nodes_ != nullptr) os::unmap(AppAddr(nodes_), tables_bytes_).ignore();
   shadow_.destroy();
   index_.destroy();

@@ -37,6 +37,7 @@
 #include <cstdint>
 
 #include "allocator/purge/chunk.h"
+#include "allocator/purge/crew.h"
 #include "allocator/purge/guards.h"
 #include "allocator/purge/worker.h"
 #include "allocator/region/area_index.h"
@@ -154,16 +155,32 @@ class RegionAllocator {
   // Where a pass stands: for each node its pools are thinned, its freed areas purged, its free zones given back.
   enum class Phase : std::uint8_t { kDecay, kLazy, kZones };
 
-  struct Cursor {
+  // Of the pass as a whole.
+  struct Pass {
     bool active = false;
     bool full = false;              // this step empties pools and gives all free zones back
     std::uint64_t full_number = 0;  // of a pass that does so from its begin to its end, counted from 1
     std::uint64_t seq = 0;
+  };
+
+  // Of one lane: a node, and where in it.
+  struct Cursor {
     unsigned node = 0;
+    bool has_node = false;
     Phase phase = Phase::kDecay;
     std::uint32_t size = 0;   // of the pool being thinned
     std::uint32_t quota = 0;  // areas left in this phase (of this size)
     bool entered = false;     // quota is set
+  };
+
+  // What one thread works on at a time: a node of the pass, and what it has taken in hand there. A pass has one lane in
+  // use, or several at once while much is waiting.
+  struct Lane {
+    Cursor cursor;
+    Chunk chunk;
+    std::uint64_t spent_ns = 0;  // in the last step, by its thread
+
+    bool is_idle() const { return !cursor.has_node && chunk.stage == Stage::kEmpty; }
   };
 
   enum class Urgency : std::uint8_t { kDeferred, kShortage };
@@ -244,6 +261,12 @@ class RegionAllocator {
   bool step_locked(Urgency urgency);
   void begin_pass_locked(Urgency urgency);
   void advance_locked();
+  Lane& lane_in_hand();
+  unsigned lanes_worth() const;
+  bool begin_step_locked(Urgency urgency);
+  void end_step_locked(std::uint64_t spent);
+  bool step_in_parallel_locked(unsigned lanes);
+  void prepare_lane(Lane& lane);
   void end_pass_locked();
   bool relieve(Shortage& shortage);
   void lock_for_need();
@@ -254,15 +277,17 @@ class RegionAllocator {
   void init_worker(const Config& config);
 
   // ../purge/collect_inl.h
-  void enter_phase_locked(Node& node);
+  bool take_node(Cursor& cursor);
+  void enter_phase_locked(Node& node, Cursor& cursor);
   bool has_room(const Chunk& chunk, std::uint32_t pages, Handle next) const;
   Handle lazy_neighbour_of(Handle h) const;
-  std::uint32_t take_in_hand(Node& node, Handle h, Chunk& chunk, std::uint64_t& pooled);
-  void collect_locked(Chunk& chunk);
+  std::uint32_t take_in_hand(Node& node, Handle h, Lane& lane, std::uint64_t& pooled);
+  void collect_locked(Lane& lane);
   bool return_zone_locked(unsigned number);
 
   // ../purge/tear_down_inl.h
   void tear_down_locked(Chunk& chunk);
+  void budget_locked(unsigned lanes);
   void clear_locked(Chunk& chunk);
   void close_locked(Record& r);
   struct Flushed {
@@ -330,8 +355,12 @@ class RegionAllocator {
   // Under the purge mutex.
   alignas(64) Mutex purge_mutex_;
   std::atomic<std::uint32_t> in_need_{0};  // who waits for the mutex and must not find it taken again and again
-  Cursor cursor_;
-  Chunk chunk_;
+  Pass pass_;
+  std::atomic<unsigned> next_node_{0};  // the first that no lane of this pass has taken; lanes take them side by side
+  Lane lanes_[Crew::kMost];
+  std::uint64_t retained_ = 0;    // pages in pools when the step began
+  std::uint64_t may_retain_ = 0;  // pages that each chunk of the step may add
+  Crew crew_;
   shadow::Tlb tlb_;
   Handle drained_ = kNoHandle;    // freed in signal handlers, taken over, not yet queued
   std::uint64_t full_begun_ = 0;  // full passes: the number of the last that began, and of the last that ended

@@ -29,7 +29,7 @@ TEAR_DOWN = "allocator/purge/tear_down_inl.h"
 ALLOCATOR = "allocator/region/region_allocator.cc"
 WORKER = "allocator/purge/worker.cc"
 
-AGAIN = "if (request_seq_.load(std::memory_order_seq_cst) != cursor_.seq && is_threshold_reached()) {"
+AGAIN = "if (request_seq_.load(std::memory_order_seq_cst) != pass_.seq && is_threshold_reached()) {"
 LATE = "if (!active && request_seq_.load(std::memory_order_seq_cst) != seen && is_threshold_reached()) {"
 P1_P5 = "PENUMBRA_CHECK(chunk.stage == Stage::kEmpty && purge_mutex_.is_locked());"
 
@@ -37,15 +37,15 @@ MUTATIONS = [
     Mutation("a request during a pass is lost", "PurgePass.RequestsDuringAPassMakeExactlyOneMore",
              [(PURGE, AGAIN, "if (false) {"), (PURGE, LATE, "if (false) {")]),
     Mutation("a pass is followed by another whatever was asked", "PurgePass.RequestsDuringAPassMakeExactlyOneMore",
-             [(PURGE, AGAIN, "if (cursor_.seq != 0) {")]),
+             [(PURGE, AGAIN, "if (pass_.seq != 0) {")]),
     Mutation("a pass is followed by another with nothing asked", "PurgePass.WithoutARequestThereIsNoSecond",
              [(PURGE, AGAIN, "if (passes_.load() < 2) {")]),
     Mutation("the pass goes on while a chunk is in hand",
              "PurgePass.ChunkIsSettledBeforeThePassGoesOnAndFlushedOnce",
-             [(PURGE, "if (chunk_.stage == Stage::kEmpty) collect_locked(chunk_);",
-               "Chunk& next = chunk_;\n"
-               "  if (next.stage == Stage::kFlushed && cursor_.quota != 0) next.stage = Stage::kEmpty;\n"
-               "  if (next.stage == Stage::kEmpty) collect_locked(next);"), (COLLECT, P1_P5, "")]),
+             [(PURGE, "  if (lane.chunk.stage == Stage::kEmpty) collect_locked(lane);\n  if (lane.chunk.stage != Stage::kEmpty) tear",
+               "  if (lane.chunk.stage == Stage::kFlushed && lane.cursor.quota != 0) lane.chunk.stage = Stage::kEmpty;\n"
+               "  if (lane.chunk.stage == Stage::kEmpty) collect_locked(lane);\n  if (lane.chunk.stage != Stage::kEmpty) tear"),
+              (COLLECT, P1_P5, "")]),
     Mutation("an interrupted chunk is flushed again", "PurgePass.ChunkIsSettledBeforeThePassGoesOnAndFlushedOnce",
              [(TEAR_DOWN, "if (settle_locked(chunk)) chunk.stage = Stage::kEmpty;",
                "chunk.stage = settle_locked(chunk) ? Stage::kEmpty : Stage::kCleared;")]),
@@ -56,11 +56,11 @@ MUTATIONS = [
              [(TEAR_DOWN, "if (settle_locked(chunk)) chunk.stage", "settle_locked(chunk);\n  chunk.stage")]),
     Mutation("a child forgets the chunk in hand", "PurgePass.ChildThatSkippedTheHooksFinishesTheChunkOfItsParent",
              [("allocator/region/fork_inl.h", "shadow_.repair_after_fork();",
-               "shadow_.repair_after_fork();\n  chunk_.stage = Stage::kEmpty;")]),
+               "shadow_.repair_after_fork();\n  lanes_[0].chunk.stage = Stage::kEmpty;")]),
     Mutation("a step waits for a node's lock", "PurgePass.StepThatMeetsALockedNodeIsFinishedByTheNext",
-             [(TEAR_DOWN, "if (cursor_.full) {\n    node.lock.lock();", "{\n    node.lock.lock();")]),
+             [(TEAR_DOWN, "if (pass_.full) {\n    node.lock.lock();", "{\n    node.lock.lock();")]),
     Mutation("a step does not hold the mutex", "PurgePass.EveryDrainerHoldsTheMutex",
-             [(PURGE, "const std::uint64_t seen = cursor_.seq;\n  const bool active = cursor_.active;\n"
+             [(PURGE, "const std::uint64_t seen = pass_.seq;\n  const bool active = pass_.active;\n"
                "  purge_mutex_.unlock();\n  look_again(seen, active);\n  return worked;",
                "return worked;"),
               (PURGE, "if (!purge_mutex_.try_lock()) return false;", ""), (COLLECT, P1_P5, "")]),
@@ -83,7 +83,7 @@ MUTATIONS = [
                "while (full_ended_ < shortage.until) step_locked(Urgency::kShortage);")]),
     Mutation("need takes what the pass under way has left", "PurgeShortage.PassThatWasUnderWayIsNotTheWholePass",
              [(PURGE, "const bool more = shortage.until == 0 || full_ended_ < shortage.until;",
-               "const bool was = cursor_.active;\n  const bool more = shortage.until == full_begun_ + 1 && was;")]),
+               "const bool was = pass_.active;\n  const bool more = shortage.until == full_begun_ + 1 && was;")]),
     Mutation("need gives up at once", "PurgeShortage.RequestThatNothingCanServeEndsAfterOneWholePass",
              [(PURGE, "shortage.until = full_begun_ + 1;", "shortage.until = full_begun_;")]),
     Mutation("the memory limit does not count", "Ruling13.EighthOfTheMemoryLimitBoundsWhatIsFreedAndKept",
@@ -104,6 +104,15 @@ MUTATIONS = [
              [("allocator/purge/worker.h", "return held_.load(std::memory_order_seq_cst) != 0;", "return false;")]),
     Mutation("a child believes in its parent's worker", "Worker.ForkedChildHasNoneAndStartsItsOwn",
              [(WORKER, "state_.store(State::kNone, std::memory_order_relaxed);", "")]),
+    Mutation("helpers are not joined", "WorkerHelpers.AreJoinedBeforeTheStepEnds",
+             [("allocator/purge/crew.cc", "while (is_given[n] && order.load(std::memory_order_acquire) == kWork) {", "if (false) {")]),
+    Mutation("there are no helpers", "WorkerHelpers.PurgeTheNodesOfALargeBacklogSideBySide",
+             [(PURGE, "waiting < static_cast<std::int64_t>(2 * threshold_pages_)) return 1;", "waiting != 0) return 1;")]),
+    Mutation("helpers come for any backlog", "WorkerHelpers.AreNotThereForASmallBacklog",
+             [(PURGE, "waiting < static_cast<std::int64_t>(2 * threshold_pages_)) return 1;", "waiting == 0) return 1;"),
+              (PURGE, "static_cast<std::uint64_t>(waiting) / threshold_pages_;", "2;")]),
+    Mutation("what helpers had in hand is forgotten", "WorkerHelpers.LanesAreFinishedByOthersStepsWhenTheWorkerGoes",
+             [(PURGE, "    if (!lane.is_idle()) return lane;", "    if (false) return lane;")]),
     Mutation("a child that skipped the hooks believes in its parent's worker",
              "Worker.ChildThatSkippedTheHooksStandsWithoutOne",
              [(WORKER, " &&\n         pid_.load(std::memory_order_relaxed) == os::getpid();", ";")]),

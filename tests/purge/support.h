@@ -12,9 +12,17 @@ class PurgeTestPeer {
   explicit PurgeTestPeer(LazyRegions& regions) : regions_(*regions) {}
 
   Mutex& lock_of(unsigned node) { return regions_.nodes_[node].lock; }
+  Mutex& purge_mutex() { return regions_.purge_mutex_; }
+  unsigned lanes_in_use() const {
+    unsigned used = 0;
+    for (const auto& lane : regions_.lanes_) used += !lane.is_idle();
+    return used;
+  }
   std::uint32_t pooled(unsigned node, std::uint32_t pages) const { return regions_.nodes_[node].pools[pages].count; }
-  std::uint32_t in_hand() const { return regions_.chunk_.stage == Stage::kEmpty ? 0 : regions_.chunk_.count; }
-  std::uint32_t settled() const { return regions_.chunk_.settled; }
+  std::uint32_t in_hand() const {
+    return regions_.lanes_[0].chunk.stage == Stage::kEmpty ? 0 : regions_.lanes_[0].chunk.count;
+  }
+  std::uint32_t settled() const { return regions_.lanes_[0].chunk.settled; }
 
  private:
   RegionAllocator<LazyShadow>& regions_;

@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "allocator/region/thread_hint.h"
 #include "runtime/base/os_process.h"
 #include "tests/purge/support.h"
 
@@ -327,6 +328,156 @@ TEST(Worker, AllocationsInNeedAreServedBesideIt) {
   EXPECT_EQ(failed.load(), 0);
   regions->purge_all();
   EXPECT_EQ(regions->stats().shadow_pages, 0u);
+}
+
+// --- helpers ---
+
+constexpr unsigned kNodes = 4;
+
+// Four nodes, and a worker that waits before its first sleep until g_block is false.
+Config with_helpers() {
+  Config config = with_worker();
+  config.nodes = kNodes;
+  config.purge_chunk = 8;
+  config.span_bytes = 256 * kMiB;
+  g_sleeps = 0;
+  g_block = true;
+  config.before_sleep = [] {
+    g_sleeps.fetch_add(1);
+    while (g_block.load()) os::yield();
+  };
+  return config;
+}
+
+// `count` areas of two pages on each node, touched.
+std::vector<AppAddr> allocate_on_all_nodes(LazyRegions& regions, int count) {
+  std::vector<AppAddr> areas;
+  for (unsigned node = 0; node < kNodes; ++node) {
+    thread_hint.cpu = node;
+    thread_hint.uses_left = ~0u;
+    for (const AppAddr a : allocate_many(regions, count)) {
+      a.ptr()[0] = 1;
+      areas.push_back(a);
+    }
+  }
+  return areas;
+}
+
+// What is seen in each memory call of a thread of ours, where nothing of libc may be used.
+struct Seen {
+  std::atomic<int> threads[32];
+  std::atomic<int> count{0};
+  std::atomic<int> without_mutex{0};
+  std::atomic<int> most_at_once{0};
+  std::atomic<int> at_once{0};
+  int wanted = 1;
+};
+Seen* g_seen = nullptr;
+Mutex* g_mutex = nullptr;
+int g_main_thread = 0;
+
+int look_at_call(os::MemoryCall) {
+  const int tid = static_cast<int>(os::raw_syscall(SYS_gettid));
+  if (tid == g_main_thread) return 0;
+  Seen& seen = *g_seen;
+  if (!g_mutex->is_locked()) ++seen.without_mutex;
+  const int now = ++seen.at_once;
+  for (int most = seen.most_at_once; most < now && !seen.most_at_once.compare_exchange_weak(most, now);) {
+  }
+  const int known = std::min(seen.count.load(), 32);
+  bool is_known = false;
+  for (int i = 0; i < known; ++i) is_known |= seen.threads[i] == tid;
+  if (!is_known) seen.threads[seen.count++ % 32] = tid;
+  // Whoever comes first waits for the others, if there are any.
+  for (int i = 0; i < 20'000 && seen.most_at_once < seen.wanted; ++i) os::yield();
+  --seen.at_once;
+  return 0;
+}
+
+// Frees `count` areas of each node while the worker cannot purge, lets it go, and waits until all is purged.
+void purge_backlog(LazyRegions& regions, int count, Seen& seen) {
+  PurgeTestPeer peer(regions);
+  g_mutex = &peer.purge_mutex();
+  g_seen = &seen;
+  g_main_thread = os::gettid();
+  const std::vector<AppAddr> areas = allocate_on_all_nodes(regions, count);
+  make_due(regions);
+  ASSERT_TRUE(comes_true([] { return g_sleeps.load() != 0; }));
+  free_all(regions, areas);
+  os::set_failure_injector_test_only(look_at_call);
+  g_block = false;
+  EXPECT_TRUE(comes_true([&] { return is_purged(regions) && g_sleeps.load() > 1; }));
+  os::set_failure_injector_test_only(nullptr);
+}
+
+// P7. One thread of ours more for each threshold from the second on, at most one for each node.
+TEST(WorkerHelpers, PurgeTheNodesOfALargeBacklogSideBySide) {
+  LazyRegions regions(with_helpers());
+  Seen seen{};
+  seen.wanted = 2;
+  purge_backlog(regions, 90, seen);  // 2.8 thresholds
+  EXPECT_EQ(seen.count.load(), 2);
+  EXPECT_EQ(seen.most_at_once.load(), 2);
+  regions->hold_worker();
+  EXPECT_EQ(count_threads(), 1u);
+  regions->validate();
+  regions->purge_all();
+  EXPECT_EQ(regions->stats().shadow_pages, 0u);
+  EXPECT_EQ(regions->stats().lazy_areas + regions->stats().live_areas, 0u);
+}
+
+TEST(WorkerHelpers, AreNotThereForASmallBacklog) {
+  LazyRegions regions(with_helpers());
+  Seen seen{};
+  purge_backlog(regions, 40, seen);  // 1.3 thresholds
+  EXPECT_EQ(seen.count.load(), 1);
+}
+
+// P5 and P7: whatever a helper does, the worker holds the mutex for it and waits.
+TEST(WorkerHelpers, AreJoinedBeforeTheStepEnds) {
+  for (int turn = 0; turn < 5; ++turn) {
+    LazyRegions regions(with_helpers());
+    Seen seen{};
+    purge_backlog(regions, 90, seen);
+    EXPECT_EQ(seen.without_mutex.load(), 0);
+  }
+}
+
+// P1, P3: lanes that a parallel step has left somewhere are finished by anybody's steps before the pass ends.
+TEST(WorkerHelpers, LanesAreFinishedByOthersStepsWhenTheWorkerGoes) {
+  LazyRegions regions(with_helpers());
+  PurgeTestPeer peer(regions);
+  const std::vector<AppAddr> areas = allocate_on_all_nodes(regions, 90);
+  make_due(regions);
+  ASSERT_TRUE(comes_true([] { return g_sleeps.load() != 0; }));
+  free_all(regions, areas);
+  const std::uint64_t chunks = regions->stats().worker_chunks;
+  g_block = false;
+  ASSERT_TRUE(comes_true([&] { return regions->stats().worker_chunks > chunks; }));
+  regions->hold_worker();
+  while (regions->purge_step()) {
+  }
+  EXPECT_EQ(regions->stats().lazy_areas, 0u);
+  EXPECT_EQ(peer.lanes_in_use(), 0u);
+  regions->validate();
+}
+
+TEST(WorkerHelpers, ForkedChildFinishesTheirLanes) {
+  LazyRegions regions(with_helpers());
+  const std::vector<AppAddr> areas = allocate_on_all_nodes(regions, 90);
+  make_due(regions);
+  ASSERT_TRUE(comes_true([] { return g_sleeps.load() != 0; }));
+  free_all(regions, areas);
+  g_block = false;
+  for (int turn = 0; turn < 5; ++turn) {
+    const int status = in_child(regions, true, fork, [&] {
+      if (count_threads() != 1) return 1;
+      regions->purge_all();
+      regions->validate();
+      return regions->stats().lazy_areas == 0 && regions->stats().shadow_pages == 0 ? 0 : 2;
+    });
+    EXPECT_EQ(status, 0);
+  }
 }
 
 }  // namespace

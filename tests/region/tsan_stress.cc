@@ -68,6 +68,8 @@ int run(bool worker) {
   config.shadow_retain = 16 * kPageSize;
   config.retain = 64 * kPageSize;
   config.worker = worker;
+  // So low that helpers come often.
+  if (worker) config.purge_threshold = std::size_t{128} << 10;
   config.shadow = ShadowAddr(shadow.address().value);
   if (!shadow.ok() || !g_regions.init(config).ok()) return 1;
   std::vector<std::thread> threads;

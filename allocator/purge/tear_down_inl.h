@@ -18,6 +18,9 @@ inline constexpr std::uint32_t kSettledAtOnce = 16;
 // Pauses before a step gives up on a node's lock: a holder that runs is through by then, one that does not may take
 // milliseconds.
 inline constexpr int kLockSpins = 64;
+// Dying shadow above what is kept waits until so many pages have gathered: the few that die in one step cost a call
+// that takes as long as dropping all of these.
+inline constexpr std::size_t kShadowBatch = 64;
 
 // Takes the chunk as far as it goes; empty again means that nothing is left of it (C2 of chunk.h).
 template <class Shadow>
@@ -163,10 +166,11 @@ void RegionAllocator<Shadow>::close_locked(Record& r) {
   shadow_.release(begin, total);
 }
 
-// Drops shadow of units that died, the oldest first, until `keep` are left or the ranges of one submission are full.
+// Drops shadow of units that died, the oldest first, until `keep` are left or the ranges of one submission are full; but
+// not for a few.
 template <class Shadow>
 typename RegionAllocator<Shadow>::Flushed RegionAllocator<Shadow>::flush_shadow_locked(std::size_t keep) {
-  if (shadow_.dying() <= keep) return {};
+  if (shadow_.dying() <= keep + std::min(kShadowBatch, keep / 8)) return {};
   iovec* const ranges = lanes_[0].chunk.gather.shadow_ranges();
   const std::size_t count = shadow_.begin_flush(keep, ranges, Gather::kMaxRanges);
   if (count == 0) return {};

@@ -256,5 +256,37 @@ TEST(PurgePass, CallFinishesAFewFreesOfSignalHandlersAtATime) {
   regions->validate();
 }
 
+// Ruling 12: shadow of units that died goes in batches, not by a call for the few of each step; what is kept besides is
+// bounded.
+TEST(PurgePass, ShadowThatDiesIsDroppedByTheBatch) {
+  constexpr std::size_t kKept = 512;
+  constexpr std::size_t kBatch = 64;
+  Config config = quiet();
+  config.shadow_retain = kKept * kPageSize;
+  LazyRegions regions(config);
+  // 53 MiB of address space: more than pools take, and so many units that most must go.
+  const std::vector<AppAddr> areas = allocate_many(regions, 1500, 8);
+  int closing = 0;
+  int dropping = 0;
+  auto look = [&, last = regions->stats().shadow_pages_dying]() mutable {
+    const std::uint64_t now = regions->stats().shadow_pages_dying;
+    closing += now > last && last >= kKept;
+    dropping += now < last;
+    EXPECT_LE(now, kKept + kBatch);
+    EXPECT_TRUE(now >= last || now == kKept) << now;
+    last = now;
+  };
+  for (const AppAddr a : areas) {
+    regions.free(a);
+    look();
+  }
+  while (regions->purge_step()) look();
+  EXPECT_GT(dropping, 2);
+  EXPECT_GE(closing, dropping);  // steps that gathered more, and made no call for it
+  regions->purge_all();
+  EXPECT_EQ(regions->stats().shadow_pages_dying, 0u);
+  regions->validate();
+}
+
 }  // namespace
 }  // namespace penumbra::region

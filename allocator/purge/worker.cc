@@ -62,8 +62,8 @@ void Worker::run(void* self) {
 // False when the time was up and nobody had rung.
 bool Worker::sleep() {
   job_.rest(job_.owner);
-  asleep_.store(1, std::memory_order_seq_cst);
   if (job_.before_sleep != nullptr) job_.before_sleep();
+  asleep_.store(1, std::memory_order_seq_cst);
   if (must_stop() || job_.is_due(job_.owner)) {
     asleep_.store(0, std::memory_order_seq_cst);
     return true;

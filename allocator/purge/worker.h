@@ -39,7 +39,7 @@ class Worker {
     bool (*is_due)(void* owner) = nullptr;  // is there a request that no step has seen?
     void (*rest)(void* owner) = nullptr;    // it will not step for a while: its helpers may go
     std::uint64_t idle_ns = kIdleNs;
-    void (*before_sleep)() = nullptr;  // for tests: between its last look and its sleep
+    void (*before_sleep)() = nullptr;  // for tests: after its last step, before it says that it sleeps
   };
 
   // A step takes a fraction of a millisecond, on a busy machine some.

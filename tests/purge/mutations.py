@@ -88,7 +88,7 @@ MUTATIONS = [
              [(PURGE, "shortage.until = full_begun_ + 1;", "shortage.until = full_begun_;")]),
     Mutation("the memory limit does not count", "Ruling13.EighthOfTheMemoryLimitBoundsWhatIsFreedAndKept",
              [(ALLOCATOR, "std::min(threshold_pages_, limit / 8)", "std::min(threshold_pages_, limit)")]),
-    Mutation("the worker sleeps without a last look", "Worker.RequestBetweenItsLastLookAndItsSleepIsServed",
+    Mutation("the worker sleeps without a last look", "Worker.RequestBetweenItsLastStepAndItsSleepIsServed",
              [(WORKER, "if (must_stop() || job_.is_due(job_.owner)) {", "if (must_stop()) {")]),
     Mutation("the worker is not woken", "Worker.SleeperIsWoken",
              [(WORKER, "  os::futex_wake(&asleep_, 1).ignore();", "")]),

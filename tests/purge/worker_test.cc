@@ -140,8 +140,8 @@ std::atomic<bool> g_block{false};
 std::atomic<LazyRegions*> g_owner{nullptr};
 std::vector<AppAddr>* g_late = nullptr;
 
-// W1, between the worker's last look and its sleep. The frees come from its own thread: any thread would do.
-TEST(Worker, RequestBetweenItsLastLookAndItsSleepIsServed) {
+// W1, after the worker's last step and before it says that it sleeps: nobody wakes it. The frees come from its own thread: any thread would do.
+TEST(Worker, RequestBetweenItsLastStepAndItsSleepIsServed) {
   Config config = with_worker();
   g_sleeps = 0;
   config.before_sleep = [] {

@@ -204,6 +204,10 @@ void UnitMap::push_dying(std::size_t unit) {
                                           std::memory_order_relaxed));
 }
 
+std::uint8_t UnitMap::shadow_byte(AppAddr a) const {
+  return *shadow_at(a).ptr<const volatile std::uint8_t>();
+}
+
 // Calls visit(unit) for units of whole-unit ranges that are not empty. Zones without any cost one load.
 template <class Visit>
 void UnitMap::for_populated(AppAddr begin, std::size_t bytes, Visit visit) {

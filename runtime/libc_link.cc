@@ -15,8 +15,6 @@
 namespace penumbra::runtime {
 namespace {
 
-constexpr std::uint64_t kChecksAll = kModuleChecksReads | kModuleChecksWrites | kModuleChecksSystemCalls;
-
 // Of libc's text, while entries are redirected.
 constinit load::EntryWriter* g_writer = nullptr;
 
@@ -27,10 +25,15 @@ std::uintptr_t some_address_in_libc() {
   return reinterpret_cast<std::uintptr_t>(PENUMBRA_NEXT("__libc_start_main"));
 }
 
+// A file that checks at all checks the kinds that check= names, as the entry points do.
+bool checks(const load::Area& area) {
+  const std::uint64_t options = area.file.header->options;
+  return (options & (kModuleChecksReads | kModuleChecksWrites)) != 0 && (options & kModuleChecksSystemCalls) != 0;
+}
+
 bool is_checked(std::uintptr_t function) {
   const load::Area* const area = load::area_of_text(function);
-  return area != nullptr && (area->file.header->options & kChecksAll) == kChecksAll &&
-         !load::is_listed(*area, function);
+  return area != nullptr && checks(*area) && !load::is_listed(*area, function);
 }
 
 std::uintptr_t copy_of(std::uintptr_t function) {

@@ -50,6 +50,8 @@ void resolve_all() {
 
 void init(const Options& options, const Hooks& hooks) {
   resolve_all();
+  state.reads = options.check != CheckKind::kWrites;
+  state.writes = options.check != CheckKind::kReads;
   state.overlap = options.overlap;
   state.strict_memcmp = options.strict_memcmp;
   state.say = hooks.say != nullptr ? hooks.say : say_on_stderr;

@@ -14,8 +14,10 @@
 namespace penumbra::libc {
 
 struct State {
-  bool checks_on = false;                   // set last, by init()
-  bool is_host = false;                     // Penumbra has memory of its own here that the program must not touch
+  bool checks_on = false;  // set last, by init()
+  bool is_host = false;    // Penumbra has memory of its own here that the program must not touch
+  bool reads = false;      // report reads, and writes: the option check=
+  bool writes = false;
   bool overlap = false;                     // report copies whose ranges overlap
   bool strict_memcmp = false;               // memcmp must be able to read both ranges whole
   void (*say)(TextBuffer& line) = nullptr;  // prints one line, given without its newline

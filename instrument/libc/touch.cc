@@ -41,6 +41,9 @@ void Touch::report_overlap(AppAddr to, AppAddr from, std::size_t bytes) const {
 }
 
 void Touch::report(Fault& fault) const {
+  // Here and not before the look, which is what nearly every call costs.
+  const bool is_wanted = fault.kind == FaultKind::kOverlap || (fault.is_write ? state.writes : state.reads);
+  if (!is_wanted) return;
   const auto* const frame = static_cast<const std::uintptr_t*>(frame_);
   fault.context = {frame[1], reinterpret_cast<std::uintptr_t>(frame) + 16, frame[0]};
   fault.function = function_;

@@ -146,6 +146,7 @@ class Call {
   }
 
   void report(std::uint64_t address, std::uint64_t bytes, bool is_write, std::uintptr_t bad) const {
+    if ((area_.file.header->options & (is_write ? kModuleChecksWrites : kModuleChecksReads)) == 0) return;
     report_access(state_of(area_, saved_), pc_, address, bytes, is_write, bad, shape_.name);
   }
 

@@ -21,8 +21,8 @@ class Options(unittest.TestCase):
     def tearDownClass(cls):
         cls.home.cleanup()
 
-    def run_it(self, which, *options):
-        done = subprocess.run([PENUMBRA, "rewrite=1", "libc=0", *options, PROGRAM, which], capture_output=True, text=True,
+    def run_it(self, which, *options, rewrite="rewrite=1", libc="libc=0"):
+        done = subprocess.run([PENUMBRA, rewrite, libc, *options, PROGRAM, which], capture_output=True, text=True,
                               check=False, timeout=120, env={"HOME": self.home.name, "PATH": "/usr/bin:/bin"})
         self.assertEqual(done.stdout, "end\n", done.stderr)
         return done.stderr
@@ -44,6 +44,17 @@ class Options(unittest.TestCase):
         self.assertFalse(self.finds(LOAD, "check=w"))
         self.assertFalse(self.finds(STORE, "check=r"))
         self.assertTrue(self.finds(LOAD, "check=r"))
+
+    def test_libc_and_its_entry_points_report_the_chosen_kind_once(self):
+        for rewrite in "rewrite=0", "rewrite=1":
+            for which in "to_block", "from_block", "to_text", "from_text", "to_buffer", "from_buffer":
+                if rewrite == "rewrite=0" and which.endswith("text"):
+                    continue  # without rewriting nobody sees what is inside snprintf and atoi
+                for kinds in "r", "w", "rw":
+                    is_wanted = ("w" if which.startswith("to_") else "r") in kinds
+                    with self.subTest(rewrite=rewrite, access=which, check=kinds):
+                        said = self.run_it(which, f"check={kinds}", rewrite=rewrite, libc="libc=1")
+                        self.assertEqual(said.count("BUG: "), int(is_wanted), said)
 
     def test_a_misaligned_access_that_begins_in_a_redzone_is_seen_by_exact_checks_only(self):
         self.assertFalse(self.finds(MISALIGNED))

@@ -220,6 +220,7 @@ Stage bring_up(char** envp) {
   if (rewrites) {
     load::check_outputs_before(options.strict_syscalls);
     load::set_sigaction_hook(signals::on_rt_sigaction);
+    load::set_mapping_hook(libc::on_mapping_call);
     rewrite_modules(options, envp);
     lead_libc_to_entry_points();
   }

@@ -1,5 +1,6 @@
 // The calls that guard Penumbra's memory, as functions: what the entry points of their names do, and what `syscall`
 // does when it is given their numbers. Results and errno are libc's.
+// Where libc is rewritten its `syscall` instructions come to on_mapping_call (init.h), and these only call on.
 //
 // zone: signal-safe
 #pragma once

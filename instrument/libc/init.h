@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "runtime/base/address.h"
 #include "runtime/base/options.h"
@@ -54,5 +55,10 @@ void resolve_all();
 void init(const Options& options, const Hooks& hooks);
 
 bool is_checking();
+
+// mmap, munmap, mprotect, mremap and brk as `syscall` instructions of rewritten code make them: they are guarded, and
+// shadow cleared, like calls of those names. `arguments` are the kernel's six; true: the call was made and `result` is what
+// the kernel answers. munmap is left to the caller; refused, it is made one that the kernel refuses. Keeps errno.
+bool on_mapping_call(std::int64_t number, std::uint64_t* arguments, std::int64_t* result);
 
 }  // namespace penumbra::libc

@@ -3,7 +3,8 @@
 //
 // Memory ruling 3. Poison that a compiled program left on a mapping (stack frames, globals, its own poisoning) would
 // be met by the next owner of the addresses: it is cleared when they are given back, while they are still the
-// program's, and once more when they are given out, for what was unmapped inside libc.
+// program's, and once more when they are given out, for what was unmapped where nobody saw it. Of rewritten code every
+// `syscall` instruction is seen, libc's own and the program's; else the calls by name.
 //
 // Calls that would hit our own ranges fail, with one line:
 //
@@ -22,6 +23,7 @@
 #include <link.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <atomic>
@@ -29,8 +31,10 @@
 
 #include "instrument/libc/entry.h"
 #include "instrument/libc/guarded_calls.h"
+#include "instrument/libc/init.h"
 #include "instrument/libc/kernel_io.h"
 #include "instrument/libc/locking.h"
+#include "runtime/base/os_linux.h"
 #include "runtime/base/own_ranges.h"
 #include "shadow/poison.h"
 
@@ -172,40 +176,66 @@ PENUMBRA_LIBC_DECLARE(void*, shmat, (int id, const void* at, int flags))
 PENUMBRA_LIBC_DECLARE(int, shmdt, (const void* at))
 PENUMBRA_LIBC_DECLARE(int, dlclose, (void* handle))
 
-namespace guarded {
+namespace {
 
-void* mmap(void* at, Size bytes, int prot, int flags, int fd, off_t offset) {
+// Who makes the calls that were judged: libc, or the kernel where an instruction of rewritten code asked for them.
+struct LibcCalls {
+  static void* mmap(void* at, Size bytes, int prot, int flags, int fd, off_t offset) {
+    return real_mmap(at, bytes, prot, flags, fd, offset);
+  }
+  static int munmap(void* at, Size bytes) { return real_munmap(at, bytes); }
+  static int mprotect(void* at, Size bytes, int prot) { return real_mprotect(at, bytes, prot); }
+  static void* mremap(void* old, Size old_bytes, Size bytes, int flags, void* to) {
+    return real_mremap(old, old_bytes, bytes, flags, to);
+  }
+};
+
+struct KernelCalls {
+  static long word(const void* p) { return reinterpret_cast<long>(p); }
+  static long word(Size bytes) { return static_cast<long>(bytes); }
+  static long word(int flags) { return flags; }
+  static long word(off_t offset) { return offset; }
+  template <class... Arguments>
+  static long make(long number, Arguments... arguments) {
+    const long result = os::raw_syscall(number, word(arguments)...);
+    if (result >= 0 || result < -4095) return result;
+    errno = static_cast<int>(-result);
+    return -1;
+  }
+  static void* mmap(void* at, Size bytes, int prot, int flags, int fd, off_t offset) {
+    return reinterpret_cast<void*>(make(SYS_mmap, at, bytes, prot, flags, fd, offset));
+  }
+  static int munmap(void* at, Size bytes) { return static_cast<int>(make(SYS_munmap, at, bytes)); }
+  static int mprotect(void* at, Size bytes, int prot) {
+    return static_cast<int>(make(SYS_mprotect, at, bytes, prot));
+  }
+  static void* mremap(void* old, Size old_bytes, Size bytes, int flags, void* to) {
+    return reinterpret_cast<void*>(make(SYS_mremap, old, old_bytes, bytes, flags, to));
+  }
+};
+
+template <class Calls>
+void* mmap_by(void* at, Size bytes, int prot, int flags, int fd, off_t offset) {
   const bool replaces = (flags & MAP_FIXED) != 0 && (flags & MAP_FIXED_NOREPLACE) != MAP_FIXED_NOREPLACE;
   if (replaces && hits_ours(pages(at, bytes)) && !is_thread_stack(pages(at, bytes))) {
     refuse("mmap", pages(at, bytes), EEXIST);
     return MAP_FAILED;
   }
-  void* const mapped = real_mmap(at, bytes, prot, flags, fd, offset);
+  void* const mapped = Calls::mmap(at, bytes, prot, flags, fd, offset);
   if (mapped == MAP_FAILED || welcome(pages(mapped, bytes), prot)) return mapped;
-  real_munmap(mapped, bytes);
+  Calls::munmap(mapped, bytes);
   errno = EAGAIN;
   return MAP_FAILED;
 }
 
-int munmap(void* at, Size bytes) {
-  const AppRange range = pages(at, bytes);
-  if (hits_ours(range)) {
-    if (!is_thread_stack(range)) return refuse("munmap", range, EINVAL);
-    // The program will not touch it again; nothing else may come to lie inside the span.
-    forget(range);
-    constexpr int kNothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-    return real_mmap(at, range.bytes(), PROT_NONE, kNothing, -1, 0) == MAP_FAILED ? -1 : 0;
-  }
-  forget(range);
-  return real_munmap(at, bytes);
-}
-
-int mprotect(void* at, Size bytes, int prot) {
+template <class Calls>
+int mprotect_by(void* at, Size bytes, int prot) {
   if (!may_protect(pages(at, bytes), prot)) return refuse("mprotect", pages(at, bytes), EACCES);
-  return real_mprotect(at, bytes, prot);
+  return Calls::mprotect(at, bytes, prot);
 }
 
-void* mremap(void* old, Size old_bytes, Size bytes, int flags, void* to) {
+template <class Calls>
+void* mremap_by(void* old, Size old_bytes, Size bytes, int flags, void* to) {
   const AppRange from = pages(old, old_bytes);
   const AppRange fixed = (flags & MREMAP_FIXED) != 0 ? pages(to, bytes) : AppRange{};
   if (hits_ours(from)) {
@@ -216,7 +246,7 @@ void* mremap(void* old, Size old_bytes, Size bytes, int flags, void* to) {
     refuse("mremap", fixed, EEXIST);
     return MAP_FAILED;
   }
-  void* const mapped = real_mremap(old, old_bytes, bytes, flags, to);
+  void* const mapped = Calls::mremap(old, old_bytes, bytes, flags, to);
   if (mapped == MAP_FAILED || !state.is_host) return mapped;
   const AppRange now = pages(mapped, bytes);
   // What stayed where it was keeps its shadow; a moved mapping takes none along. (Its lock the kernel takes along.)
@@ -231,7 +261,90 @@ void* mremap(void* old, Size old_bytes, Size bytes, int flags, void* to) {
   return mapped;
 }
 
+// What unmapping part of a thread's stack comes to: the program will not touch it again, and nothing else may come to lie
+// inside the span.
+template <class Calls>
+int seal_stack_by(AppRange range) {
+  forget(range);
+  constexpr int kNothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  void* const at = reinterpret_cast<void*>(range.begin.value);
+  return Calls::mmap(at, range.bytes(), PROT_NONE, kNothing, -1, 0) == MAP_FAILED ? -1 : 0;
+}
+
+// As the kernel does it: the new break, or the old one where it could not be moved.
+std::uint64_t brk_by_kernel(std::uint64_t to) {
+  const auto before = static_cast<std::uint64_t>(os::raw_syscall(SYS_brk, 0));
+  const auto now = static_cast<std::uint64_t>(os::raw_syscall(SYS_brk, static_cast<long>(to)));
+  if (now != before) break_moved(AppAddr(before), AppAddr(now));
+  return now;
+}
+
+}  // namespace
+
+namespace guarded {
+
+void* mmap(void* at, Size bytes, int prot, int flags, int fd, off_t offset) {
+  if (real_mmap.checks_itself) return real_mmap(at, bytes, prot, flags, fd, offset);
+  return mmap_by<LibcCalls>(at, bytes, prot, flags, fd, offset);
+}
+
+int munmap(void* at, Size bytes) {
+  if (real_munmap.checks_itself) return real_munmap(at, bytes);
+  const AppRange range = pages(at, bytes);
+  if (hits_ours(range))
+    return is_thread_stack(range) ? seal_stack_by<LibcCalls>(range) : refuse("munmap", range, EINVAL);
+  forget(range);
+  return real_munmap(at, bytes);
+}
+
+int mprotect(void* at, Size bytes, int prot) {
+  if (real_mprotect.checks_itself) return real_mprotect(at, bytes, prot);
+  return mprotect_by<LibcCalls>(at, bytes, prot);
+}
+
+void* mremap(void* old, Size old_bytes, Size bytes, int flags, void* to) {
+  if (real_mremap.checks_itself) return real_mremap(old, old_bytes, bytes, flags, to);
+  return mremap_by<LibcCalls>(old, old_bytes, bytes, flags, to);
+}
+
 }  // namespace guarded
+
+bool on_mapping_call(std::int64_t number, std::uint64_t* arguments, std::int64_t* result) {
+  if (!state.is_host) return false;
+  const int error = errno;
+  errno = 0;
+  void* const at = reinterpret_cast<void*>(arguments[0]);
+  const Size bytes = arguments[1];
+  bool is_done = number != SYS_munmap;
+  switch (number) {
+    case SYS_mmap:
+      *result = reinterpret_cast<std::int64_t>(
+          mmap_by<KernelCalls>(at, bytes, static_cast<int>(arguments[2]), static_cast<int>(arguments[3]),
+                               static_cast<int>(arguments[4]), static_cast<off_t>(arguments[5])));
+      break;
+    case SYS_mprotect: *result = mprotect_by<KernelCalls>(at, bytes, static_cast<int>(arguments[2])); break;
+    case SYS_mremap:
+      *result = reinterpret_cast<std::int64_t>(mremap_by<KernelCalls>(
+          at, bytes, arguments[2], static_cast<int>(arguments[3]), reinterpret_cast<void*>(arguments[4])));
+      break;
+    case SYS_brk: *result = static_cast<std::int64_t>(brk_by_kernel(arguments[0])); break;
+    default: {
+      const AppRange range = pages(at, bytes);
+      if (hits_ours(range) && is_thread_stack(range)) {
+        *result = seal_stack_by<KernelCalls>(range);
+        is_done = true;
+      } else if (hits_ours(range)) {
+        refuse("munmap", range, EINVAL);
+        arguments[1] = 0;  // for which the kernel says EINVAL
+      } else {
+        forget(range);
+      }
+    }
+  }
+  if (is_done && number != SYS_brk && *result == -1) *result = -errno;
+  errno = error;
+  return is_done;
+}
 
 void* entry_mmap(void* at, Size bytes, int prot, int flags, int fd, off_t offset) {
   return guarded::mmap(at, bytes, prot, flags, fd, offset);
@@ -260,7 +373,7 @@ void* entry_mremap(void* old, Size old_bytes, Size bytes, int flags, void* to) {
 }
 
 int entry_brk(void* to) {
-  if (!state.is_host) return real_brk(to);
+  if (!state.is_host || real_brk.checks_itself) return real_brk(to);
   const AppAddr before(real_sbrk(0));
   const int result = real_brk(to);
   if (result == 0) break_moved(before, AppAddr(to));
@@ -269,7 +382,7 @@ int entry_brk(void* to) {
 
 void* entry_sbrk(std::intptr_t bytes) {
   void* const before = real_sbrk(bytes);
-  if (state.is_host && bytes != 0 && before != reinterpret_cast<void*>(-1)) {
+  if (state.is_host && !real_sbrk.checks_itself && bytes != 0 && before != reinterpret_cast<void*>(-1)) {
     break_moved(AppAddr(before), AppAddr(reinterpret_cast<std::uintptr_t>(before) + static_cast<Size>(bytes)));
   }
   return before;

@@ -18,6 +18,7 @@ namespace penumbra::load {
 namespace {
 
 constinit SigactionHook g_sigaction = nullptr;
+constinit MappingHook g_mapping = nullptr;
 constinit bool g_outputs_before = false;
 constinit std::atomic<std::uint64_t> g_unknown_controls{0};
 
@@ -273,6 +274,35 @@ struct Place {
   std::uintptr_t pc() const { return area->text.begin.value + access->text_offset; }
 };
 
+bool is_mapping(const SystemCall& shape) {
+  return shape.pointers[0].kind == PointerKind::kMapping;
+}
+
+// Makes a call in the program's stead, or not; what it changes of the arguments the program's call finds.
+bool make_call(std::int64_t number, SavedRegisters& saved) {
+  std::uint64_t arguments[6];
+  for (unsigned n = 0; n < 6; ++n) arguments[n] = saved.value[kArguments[n]];
+  std::int64_t result = 0;
+  bool is_made = false;
+  if (number == __NR_rt_sigaction) {
+    if (g_sigaction == nullptr) return false;
+    keeping_vectors([&] {
+      result = g_sigaction(static_cast<int>(arguments[0]), reinterpret_cast<const void*>(arguments[1]),
+                           reinterpret_cast<void*>(arguments[2]), arguments[3]);
+    });
+    is_made = true;
+  } else {
+    if (g_mapping == nullptr) return false;
+    keeping_vectors([&] { is_made = g_mapping(number, arguments, &result); });
+  }
+  if (is_made) {
+    saved.value[kRax] = static_cast<std::uint64_t>(result);
+  } else {
+    for (unsigned n = 0; n < 6; ++n) saved.value[kArguments[n]] = arguments[n];
+  }
+  return is_made;
+}
+
 std::uintptr_t stack_of(const SavedRegisters& saved) {
   return reinterpret_cast<std::uintptr_t>(&saved.return_address);
 }
@@ -290,12 +320,7 @@ void before_system_call(SavedRegisters& saved) {
   for (const PointerArgument& p : shape->pointers) {
     if (p.kind != PointerKind::kNone) check_before(call, p, t_note);
   }
-  if (number != __NR_rt_sigaction || g_sigaction == nullptr) return;
-  keeping_vectors([&] {
-    saved.value[kRax] = static_cast<std::uint64_t>(
-        g_sigaction(static_cast<int>(call.argument(0)), reinterpret_cast<const void*>(call.argument(1)),
-                    reinterpret_cast<void*>(call.argument(2)), call.argument(3)));
-  });
+  if ((number != __NR_rt_sigaction && !is_mapping(*shape)) || !make_call(number, saved)) return;
   // To the routine behind the instruction, which finds the result as if the kernel had given it.
   saved.return_address += place.access->size;
 }
@@ -323,6 +348,10 @@ void behind_system_call(SavedRegisters& saved) {
 
 void set_sigaction_hook(SigactionHook hook) {
   g_sigaction = hook;
+}
+
+void set_mapping_hook(MappingHook hook) {
+  g_mapping = hook;
 }
 
 void check_outputs_before(bool wanted) {

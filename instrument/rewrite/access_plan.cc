@@ -165,6 +165,7 @@ void AccessPlanner::plan_system_calls(std::uint32_t number, FunctionPlan& plan) 
       const SystemCall* const call = find_system_call(site.number);
       if (call == nullptr) continue;
       site.before = call->is_seen_before();
+      site.behind = call->is_seen_behind();
     }
     plan.system_calls.push_back(site);
   }

@@ -80,7 +80,8 @@ struct Check {
 struct SystemCallSite {
   std::uint32_t at = 0;
   std::int32_t number = -1;  // -1: known when it runs
-  bool before = false;       // behind it something is looked at always
+  bool before = false;       // is something to be done before it
+  bool behind = true;        // and behind it
 };
 
 struct FunctionPlan {

@@ -209,7 +209,7 @@ void CheckEmitter::emit_special(const Check& check, const FunctionPlan& plan) {
 
 // Before the instruction and behind it a routine is called, with nothing left on the stack between them. Behind it the code
 // stands for the next instruction: the call has been made. The first routine may return to the second one's call instead,
-// when it has made the call itself; the record says how far that is.
+// when it has made the call itself; the record says how far that is. 0: there is no second one.
 CheckEmitter::SystemCall CheckEmitter::emit_before_system_call(const SystemCallSite& site, bool may_use_red_zone) {
   SystemCall call;
   call.access = static_cast<std::uint32_t>(area_.module.accesses.size());
@@ -225,6 +225,7 @@ CheckEmitter::SystemCall CheckEmitter::emit_before_system_call(const SystemCallS
 
 void CheckEmitter::emit_behind_system_call(const SystemCallSite& site, const SystemCall& call, std::uint32_t next,
                                            bool may_use_red_zone) {
+  if (!site.behind) return;
   const std::uint32_t behind = emit_system_hook(kSystemReturnSlot, next, call.access, may_use_red_zone);
   // Both calls find the stack alike.
   if (site.before) area_.module.accesses[call.access].size = static_cast<std::uint16_t>(behind - call.returns_to);

@@ -3,7 +3,7 @@
 //
 // Numbers and structures are the kernel's (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi), not libc's. Not in the
 // table are calls without pointers, and those whose pointers cannot be judged: futex and the other words that a thread may
-// still wake when their memory is gone, execve and clone (nothing is left to come back to), mmap and its relatives, prctl,
+// still wake when their memory is gone, execve and clone (nothing is left to come back to), prctl,
 // bpf, perf, io_uring and the like (their structures are versioned), and limits, which libc's entry points answer.
 //
 // zone: signal-safe
@@ -38,6 +38,7 @@ enum class PointerKind : std::uint8_t {
   kSets,     // three fd_sets in arguments 1 to 3, argument 0 descriptors
   kControl,  // ioctl: by the request in argument 1
   kLock,     // fcntl: by the command in argument 1
+  kMapping,  // no memory that is touched: address space that is given, moved or taken
 };
 
 struct PointerArgument {
@@ -52,7 +53,7 @@ struct SystemCall {
   const char* name = nullptr;
   std::array<PointerArgument, 4> pointers{};
 
-  // Whether there is anything to be done before the call; behind it there always is.
+  // Whether there is anything to be done before the call.
   constexpr bool is_seen_before() const {
     for (const PointerArgument& p : pointers) {
       switch (p.kind) {
@@ -64,12 +65,16 @@ struct SystemCall {
         case PointerKind::kOutLength:
         case PointerKind::kMessageOut:
         case PointerKind::kControl:
-        case PointerKind::kLock: return true;
+        case PointerKind::kLock:
+        case PointerKind::kMapping: return true;
         default: break;
       }
     }
     return false;
   }
+
+  // Whether there may be anything to be done behind it. munmap may take the very stack that a routine would need.
+  constexpr bool is_seen_behind() const { return number != __NR_munmap; }
 };
 
 namespace system_call_table {
@@ -132,6 +137,10 @@ inline constexpr std::array kSystemCalls{
     PENUMBRA_CALL(fstat, out(1, kStat)),
     PENUMBRA_CALL(lstat, text(0), out(1, kStat)),
     PENUMBRA_CALL(poll, in_sized(0, 1, kPoll)),
+    PENUMBRA_CALL(mmap, of(PointerKind::kMapping, 0)),
+    PENUMBRA_CALL(mprotect, of(PointerKind::kMapping, 0)),
+    PENUMBRA_CALL(munmap, of(PointerKind::kMapping, 0)),
+    PENUMBRA_CALL(brk, of(PointerKind::kMapping, 0)),
     PENUMBRA_CALL(rt_sigaction, in(1, kSigaction), out(2, kSigaction)),
     PENUMBRA_CALL(rt_sigprocmask, in_sized(1, 3), out_sized(2, 3)),
     PENUMBRA_CALL(ioctl, of(PointerKind::kControl, 2, 1)),
@@ -142,6 +151,7 @@ inline constexpr std::array kSystemCalls{
     PENUMBRA_CALL(access, text(0)),
     PENUMBRA_CALL(pipe, out(0, 2 * kInt)),
     PENUMBRA_CALL(select, of(PointerKind::kSets, 1), in(4, kTime)),
+    PENUMBRA_CALL(mremap, of(PointerKind::kMapping, 0)),
     PENUMBRA_CALL(nanosleep, in(0, kTime)),
     PENUMBRA_CALL(getitimer, out(1, kTimer)),
     PENUMBRA_CALL(setitimer, in(1, kTimer), out(2, kTimer)),

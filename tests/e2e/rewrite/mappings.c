@@ -1,0 +1,137 @@
+// Address space that changes hands by `syscall` instructions, behind libc's back: mappings CASE.
+//
+// Each case poisons a mapping as a compiled program does, lets it go and maps its addresses again; what is touched then is
+// the new owner's. Or it asks for Penumbra's own memory.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// By name when the program runs: a program that imports it has checks of its own and is left alone.
+static void (*poison)(const volatile void* p, size_t bytes);
+
+enum { kBytes = 16 * 4096, kRight = PROT_READ | PROT_WRITE, kPrivate = MAP_PRIVATE | MAP_ANONYMOUS };
+
+static volatile long unknown;  // 0, which the rewriter cannot know
+
+#define INSTRUCTION(result, number, a, b, c, d, e, f)                                              \
+  do {                                                                                             \
+    register long r10 __asm__("r10") = (long)(d);                                                  \
+    register long r8 __asm__("r8") = (long)(e);                                                    \
+    register long r9 __asm__("r9") = (long)(f);                                                    \
+    __asm__ volatile("syscall"                                                                     \
+                     : "=a"(result)                                                                \
+                     : "a"((long)(number)), "D"((long)(a)), "S"((long)(b)), "d"((long)(c)),        \
+                       "r"(r10), "r"(r8), "r"(r9)                                                  \
+                     : "rcx", "r11", "memory");                                                    \
+  } while (0)
+
+static char* map_raw(void* at, int flags) {
+  long result;
+  INSTRUCTION(result, SYS_mmap, at, kBytes, kRight, kPrivate | flags, -1, 0);
+  return (char*)result;
+}
+
+static char* map_raw_by_any_number(void* at, int flags) {
+  long result;
+  INSTRUCTION(result, SYS_mmap + unknown, at, kBytes, kRight, kPrivate | flags, -1, 0);
+  return (char*)result;
+}
+
+static long unmap_raw(void* at, size_t bytes) {
+  long result;
+  INSTRUCTION(result, SYS_munmap, at, bytes, 0, 0, 0, 0);
+  return result;
+}
+
+static char* poisoned(void) {
+  char* p = mmap(NULL, kBytes, kRight, kPrivate, -1, 0);
+  poison(p + 100, 1000);
+  poison(p + kBytes - 64, 64);
+  return p;
+}
+
+static void use(char* p) {
+  for (int i = 0; i < kBytes; ++i) ((volatile char*)p)[i] = (char)i;
+}
+
+// A thread without a stack to come back to, as libraries with threads of their own end theirs.
+static void* leave_without_stack(void* unused) {
+  pthread_attr_t attributes;
+  void* stack;
+  size_t bytes;
+  pthread_getattr_np(pthread_self(), &attributes);
+  pthread_attr_getstack(&attributes, &stack, &bytes);
+  __asm__ volatile(
+      "mov $11, %%eax\n\tsyscall\n\t"
+      "xor %%edi, %%edi\n\tmov $60, %%eax\n\tsyscall"
+      : : "D"(stack), "S"(bytes) : "rax", "rcx", "r11", "memory");
+  return unused;
+}
+
+int main(int argc, char** argv) {
+  const char* which = argc > 1 ? argv[1] : "";
+  poison = (void (*)(const volatile void*, size_t))dlsym(RTLD_DEFAULT, "__asan_poison_memory_region");
+  if (strcmp(which, "unmapped") == 0) {
+    char* p = poisoned();
+    unmap_raw(p, kBytes);
+    use(mmap(p, kBytes, kRight, kPrivate | MAP_FIXED, -1, 0));
+  } else if (strcmp(which, "mapped_over") == 0) {
+    use(map_raw(poisoned(), MAP_FIXED));
+  } else if (strcmp(which, "mapped_over_by_any_number") == 0) {
+    use(map_raw_by_any_number(poisoned(), MAP_FIXED));
+  } else if (strcmp(which, "moved") == 0) {
+    char* p = poisoned();
+    char* to = mmap(NULL, kBytes, PROT_NONE, kPrivate, -1, 0);
+    long result;
+    INSTRUCTION(result, SYS_mremap, p, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0);
+    use((char*)result);
+    use(map_raw(p, MAP_FIXED));
+  } else if (strcmp(which, "break") == 0) {
+    long before, after;
+    INSTRUCTION(before, SYS_brk, 0, 0, 0, 0, 0, 0);
+    INSTRUCTION(after, SYS_brk, before + kBytes, 0, 0, 0, 0, 0);
+    poison((char*)before, kBytes);
+    INSTRUCTION(after, SYS_brk, before, 0, 0, 0, 0, 0);
+    INSTRUCTION(after, SYS_brk, before + kBytes, 0, 0, 0, 0, 0);
+    if (after != before + kBytes) puts("no break");
+    use((char*)before);
+  } else if (strcmp(which, "kept") == 0) {
+    char* p = poisoned();
+    long result;
+    INSTRUCTION(result, SYS_mprotect, p, kBytes, PROT_READ, 0, 0, 0);
+    INSTRUCTION(result, SYS_mprotect, p, kBytes, kRight, 0, 0, 0);
+    if (result != 0) puts("not protected");
+    use(p);
+  } else if (strcmp(which, "ours") == 0) {
+    char* block = aligned_alloc(4096, 8192);
+    if (map_raw((void*)0x7fff8000, MAP_FIXED) == (char*)-EEXIST) puts("exists");
+    if (map_raw_by_any_number(block, MAP_FIXED) == (char*)-EEXIST) puts("exists");
+    if (unmap_raw(block, 4096) == -EINVAL) puts("invalid");
+    memset(block, 1, 8192);
+    free(block);
+  } else if (strcmp(which, "stack") == 0) {
+    pthread_t thread;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstack(&attributes, mmap(NULL, 1 << 20, kRight, kPrivate, -1, 0), 1 << 20);
+    pthread_create(&thread, &attributes, leave_without_stack, NULL);
+    usleep(100000);
+  } else {
+    errno = 7;
+    char* p = map_raw(NULL, 0);
+    use(p);
+    if (map_raw((void*)1, MAP_FIXED) == (char*)-EINVAL && unmap_raw(p + 1, 1) == -EINVAL && unmap_raw(p, kBytes) == 0 &&
+        errno == 7)
+      puts("as the kernel says");
+  }
+  puts("end");
+  return 0;
+}

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Address space that changes hands by `syscall` instructions takes no stale shadow along, and Penumbra's own memory stays
+(memory ruling 3): mappings_test.py PENUMBRA PROGRAM (built from mappings.c)"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PENUMBRA, PROGRAM = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+
+
+class Mappings(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.home = tempfile.TemporaryDirectory(prefix="penumbra-home.")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.home.cleanup()
+
+    def run_it(self, which):
+        return subprocess.run([PENUMBRA, "rewrite=1", PROGRAM, which], capture_output=True, text=True, check=False, timeout=120,
+                              env={"HOME": self.home.name, "PATH": "/usr/bin:/bin"})
+
+    def test_stale_poison_is_gone_with_its_mapping(self):
+        for which in "unmapped", "mapped_over", "mapped_over_by_any_number", "moved", "break":
+            with self.subTest(mapping=which):
+                done = self.run_it(which)
+                self.assertEqual((done.stderr, done.stdout, done.returncode), ("", "end\n", 0))
+
+    def test_poison_of_a_mapping_that_stays_is_still_reported(self):
+        done = self.run_it("kept")
+        self.assertIn("BUG: KASAN: use-after-poison in", done.stderr)
+        self.assertEqual(done.stdout, "end\n")
+
+    def test_memory_of_ours_is_refused_with_a_line_each(self):
+        done = self.run_it("ours")
+        self.assertEqual((done.stdout, done.returncode), ("exists\nexists\ninvalid\nend\n", 0), done.stderr)
+        self.assertEqual(done.stderr.count("refused mmap of 0x"), 2, done.stderr)
+        self.assertEqual(done.stderr.count("refused munmap of 0x"), 1, done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 3, done.stderr)
+
+    def test_results_and_errno_are_the_kernels(self):
+        done = self.run_it("")
+        self.assertEqual((done.stderr, done.stdout, done.returncode), ("", "as the kernel says\nend\n", 0))
+
+    def test_a_thread_may_unmap_its_own_stack(self):
+        done = self.run_it("stack")
+        self.assertEqual((done.stderr, done.stdout, done.returncode), ("", "end\n", 0))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

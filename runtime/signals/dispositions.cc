@@ -6,6 +6,7 @@
 
 #include "runtime/base/config.h"
 #include "runtime/signals/fault_handler.h"
+#include "runtime/signals/more_thunks.h"
 
 namespace penumbra::signals {
 namespace {
@@ -20,7 +21,8 @@ constexpr std::uint64_t kUsed = std::uint64_t{1} << 63;
 constinit std::array<std::atomic<std::uint64_t>, kSlots> g_slots{};
 constinit std::atomic<bool> g_covers_all{false};
 
-using Thunk = void (*)(int, siginfo_t*, void*);
+using more_thunks::kNone;
+using more_thunks::Thunk;
 
 template <std::size_t Slot>
 void thunk(int signal, siginfo_t* info, void* context) {
@@ -34,11 +36,16 @@ constexpr std::array<Thunk, sizeof...(Slot)> make_thunks(std::index_sequence<Slo
 
 constinit const std::array<Thunk, kSlots> kThunks = make_thunks(std::make_index_sequence<kSlots>());
 
-// kSlots for what is no thunk.
+Thunk thunk_of(std::size_t slot) {
+  return slot < kSlots ? kThunks[slot] : more_thunks::thunk_of(slot);
+}
+
+// kNone for what is no thunk.
 std::size_t slot_of(const struct sigaction& held) {
-  std::size_t slot = 0;
-  while (slot < kSlots && held.sa_sigaction != kThunks[slot]) ++slot;
-  return slot;
+  for (std::size_t slot = 0; slot < kSlots; ++slot) {
+    if (held.sa_sigaction == kThunks[slot]) return slot;
+  }
+  return more_thunks::slot_of(held.sa_sigaction);
 }
 
 constexpr std::uint64_t kUntouchedBit = 8;
@@ -62,14 +69,14 @@ Disposition unpack(std::uint64_t slot) {
   return disposition;
 }
 
-// kSlots when none is left.
+// kNone when no more can be had.
 std::size_t slot_for(std::uint64_t value) {
   for (std::size_t i = 0; i < kSlots; ++i) {
     std::uint64_t seen = g_slots[i].load(std::memory_order_acquire);
     if (seen == 0 && g_slots[i].compare_exchange_strong(seen, value, std::memory_order_acq_rel)) return i;
     if (seen == value) return i;
   }
-  return kSlots;
+  return more_thunks::slot_for(value);
 }
 
 }  // namespace
@@ -89,13 +96,13 @@ bool is_covered(int signal) {
 struct sigaction to_kernel(int signal, const struct sigaction& wanted) {
   const bool has_default = wanted.sa_handler == SIG_DFL && !is_watched(signal);
   if (wanted.sa_handler == SIG_IGN || has_default ||
-      reinterpret_cast<std::uintptr_t>(wanted.sa_handler) >= kUserAddressEnd || slot_of(wanted) != kSlots) {
+      reinterpret_cast<std::uintptr_t>(wanted.sa_handler) >= kUserAddressEnd || slot_of(wanted) != kNone) {
     return wanted;
   }
   const std::size_t slot = slot_for(pack(wanted));
-  if (slot == kSlots) return wanted;
+  if (slot == kNone) return wanted;
   struct sigaction held = wanted;
-  held.sa_sigaction = kThunks[slot];
+  held.sa_sigaction = thunk_of(slot);
   if (!is_watched(signal)) return held;
   held.sa_flags |= SA_SIGINFO;
   // A one-shot handler is used up by a fault that reaches it, not by one of ours that goes before.
@@ -108,14 +115,14 @@ struct sigaction to_kernel(int signal, const struct sigaction& wanted) {
 
 struct sigaction untouched_default() {
   struct sigaction held {};
-  held.sa_sigaction = kThunks[slot_for(pack(held) | kUntouchedBit << kFlagsShift)];
+  held.sa_sigaction = thunk_of(slot_for(pack(held) | kUntouchedBit << kFlagsShift));
   held.sa_flags = SA_SIGINFO | SA_ONSTACK;
   return held;
 }
 
 struct sigaction to_program(int signal, const struct sigaction& held) {
   const std::size_t slot = slot_of(held);
-  if (slot == kSlots) return held;
+  if (slot == kNone) return held;
   const Disposition disposition = disposition_of(slot);
   if (disposition.is_untouched) return {};
   struct sigaction shown = held;
@@ -125,7 +132,7 @@ struct sigaction to_program(int signal, const struct sigaction& held) {
 }
 
 Disposition disposition_of(std::size_t slot) {
-  return unpack(g_slots[slot].load(std::memory_order_acquire));
+  return unpack(slot < kSlots ? g_slots[slot].load(std::memory_order_acquire) : more_thunks::value_of(slot));
 }
 
 }  // namespace penumbra::signals

@@ -15,7 +15,9 @@
 // I1  a slot in use never changes.
 // I2  to_program(s, to_kernel(s, a)) == a in every field that the program can see.
 // I3  to_kernel(s, to_kernel(s, a)) == to_kernel(s, a): interposed by name and by system call is interposed once.
-// When all slots are taken, a handler goes to the kernel unchanged: it works, and its faults are not classified.
+// The first slots' thunks are compiled in, so that start needs no memory for them; more_thunks.h makes as many more as are asked
+// for. Where the kernel gives no memory, or none that may be executed, a handler goes to it unchanged: it runs, its
+// faults are not classified, and it may see moved code.
 //
 // zone: signal-safe
 #pragma once
@@ -27,7 +29,7 @@
 
 namespace penumbra::signals {
 
-inline constexpr std::size_t kSlots = 256;
+inline constexpr std::size_t kSlots = 256;  // compiled in
 
 // What a thunk stands for.
 struct Disposition {

@@ -3,9 +3,15 @@
 #include "runtime/signals/dispositions.h"
 
 #include <gtest/gtest.h>
+#include <errno.h>
+#include <ucontext.h>
 
-#include <cstring>
+#include <set>
+#include <thread>
+#include <utility>
 #include <vector>
+
+#include "runtime/base/os_linux.h"
 
 namespace penumbra::signals {
 namespace {
@@ -110,15 +116,96 @@ TEST(Dispositions, OtherSignalsAreCoveredOnceCodeHasMoved) {
   EXPECT_TRUE(is_covered(SIGUSR1));
 }
 
-// Last, because it uses all slots up.
-TEST(DispositionsFull, AHandlerBeyondTheLastSlotGoesToTheKernelUnchanged) {
-  std::vector<char> handlers(2 * kSlots);
-  struct sigaction held {};
-  for (char& address : handlers) held = to_kernel(SIGSEGV, action(reinterpret_cast<sighandler_t>(&address), 0));
-  EXPECT_EQ(held.sa_handler, reinterpret_cast<sighandler_t>(&handlers.back()));
-  EXPECT_EQ(held.sa_flags, 0);
-  EXPECT_NE(to_kernel(SIGSEGV, action(plain, 0)).sa_handler, static_cast<sighandler_t>(plain))
-      << "earlier ones keep theirs";
+// More than a few pages of thunks.
+constexpr std::size_t kMany = 4 * kSlots;
+
+TEST(Dispositions, EveryHandlerHasAThunkHoweverManyThereAre) {
+  std::vector<char> handlers(kMany);
+  std::set<sighandler_t> thunks;
+  for (char& address : handlers) {
+    const struct sigaction wanted = action(reinterpret_cast<sighandler_t>(&address), SA_RESTART);
+    const struct sigaction held = to_kernel(SIGSEGV, wanted);
+    EXPECT_NE(held.sa_handler, wanted.sa_handler);
+    EXPECT_TRUE(thunks.insert(held.sa_handler).second) << "its own";
+    EXPECT_EQ(to_program(SIGSEGV, held).sa_handler, wanted.sa_handler);
+    EXPECT_EQ(to_program(SIGSEGV, held).sa_flags, wanted.sa_flags);
+    EXPECT_EQ(to_kernel(SIGSEGV, held).sa_handler, held.sa_handler) << "interposed once";
+    EXPECT_EQ(to_kernel(SIGSEGV, wanted).sa_handler, held.sa_handler) << "for good";
+  }
+}
+
+struct Called {
+  int handler = -1;
+  int signal = 0;
+  int code = 0;
+};
+
+Called g_called;
+
+template <int Number>
+void remember(int signal, siginfo_t* info, void*) {
+  g_called = {Number, signal, info->si_code};
+}
+
+template <int... Number>
+std::vector<Called> call_all(std::integer_sequence<int, Number...>) {
+  std::vector<Called> calls;
+  for (const auto handler : {remember<Number>...}) {
+    struct sigaction wanted {};
+    wanted.sa_sigaction = handler;
+    wanted.sa_flags = SA_SIGINFO;
+    const struct sigaction held = to_kernel(SIGUSR1, wanted);
+    siginfo_t info{};
+    info.si_code = 77;
+    ucontext_t context{};
+    held.sa_sigaction(SIGUSR1, &info, &context);
+    calls.push_back(g_called);
+  }
+  return calls;
+}
+
+TEST(Dispositions, EveryThunkCallsItsHandlerWithWhatTheKernelSaid) {
+  const std::vector<Called> calls = call_all(std::make_integer_sequence<int, 2 * kSlots>());
+  for (int n = 0; n < static_cast<int>(calls.size()); ++n) {
+    EXPECT_EQ(calls[n].handler, n);
+    EXPECT_EQ(calls[n].signal, SIGUSR1);
+    EXPECT_EQ(calls[n].code, 77);
+  }
+}
+
+TEST(Dispositions, ThreadsThatSetHandlersAtOnceGetTheSameThunks) {
+  std::vector<char> handlers(kMany);
+  std::vector<sighandler_t> held[4];
+  std::vector<std::thread> threads;
+  for (auto& own : held) {
+    threads.emplace_back([&] {
+      for (char& address : handlers) {
+        own.push_back(to_kernel(SIGUSR2, action(reinterpret_cast<sighandler_t>(&address), 0)).sa_handler);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t n = 0; n < handlers.size(); ++n) {
+    for (const auto& own : held) {
+      EXPECT_EQ(to_program(SIGUSR2, action(own[n], 0)).sa_handler, reinterpret_cast<sighandler_t>(&handlers[n]));
+    }
+  }
+}
+
+TEST(Dispositions, WithoutMemoryOrCodeAHandlerGoesToTheKernelUnchanged) {
+  for (const os::FailureInjector injector :
+       {+[](os::MemoryCall call) { return call == os::MemoryCall::kMap ? ENOMEM : 0; },
+        +[](os::MemoryCall call) { return call == os::MemoryCall::kProtect ? EACCES : 0; }}) {
+    os::set_failure_injector_test_only(injector);
+    std::vector<char> handlers(kSlots);  // a page holds fewer
+    struct sigaction held {};
+    for (char& address : handlers) held = to_kernel(SIGSEGV, action(reinterpret_cast<sighandler_t>(&address), 0));
+    os::set_failure_injector_test_only(nullptr);
+    EXPECT_EQ(held.sa_handler, reinterpret_cast<sighandler_t>(&handlers.back()));
+    EXPECT_EQ(held.sa_flags, 0);
+    EXPECT_NE(to_kernel(SIGSEGV, action(plain, 0)).sa_handler, static_cast<sighandler_t>(plain))
+        << "earlier ones keep theirs";
+  }
 }
 
 }  // namespace

@@ -171,55 +171,23 @@ penumbra_try_load_failed:
         .size   penumbra_try_load, .-penumbra_try_load
 
 # penumbra_store_zmm, _ymm, _xmm, _mm, _mask: entries of 16 bytes, one a register; each stores its register to [rdi].
-        .globl  penumbra_store_zmm
-        .hidden penumbra_store_zmm
+        .macro  register_stores name, instruction, register, numbers:vararg
+        .globl  \name
+        .hidden \name
         .balign 16, 0xcc
-penumbra_store_zmm:
-        .irp    n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+\name:
+        .irp    n, \numbers
         .balign 16, 0xcc
-        vmovdqu64 %zmm\n, (%rdi)
+        \instruction %\register\n, (%rdi)
         ret
         .endr
+        .endm
 
-        .globl  penumbra_store_ymm
-        .hidden penumbra_store_ymm
-        .balign 16, 0xcc
-penumbra_store_ymm:
-        .irp    n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
-        .balign 16, 0xcc
-        vmovdqu %ymm\n, (%rdi)
-        ret
-        .endr
-
-        .globl  penumbra_store_xmm
-        .hidden penumbra_store_xmm
-        .balign 16, 0xcc
-penumbra_store_xmm:
-        .irp    n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
-        .balign 16, 0xcc
-        movdqu %xmm\n, (%rdi)
-        ret
-        .endr
-
-        .globl  penumbra_store_mm
-        .hidden penumbra_store_mm
-        .balign 16, 0xcc
-penumbra_store_mm:
-        .irp    n, 0, 1, 2, 3, 4, 5, 6, 7
-        .balign 16, 0xcc
-        movq %mm\n, (%rdi)
-        ret
-        .endr
-
-        .globl  penumbra_store_mask
-        .hidden penumbra_store_mask
-        .balign 16, 0xcc
-penumbra_store_mask:
-        .irp    n, 0, 1, 2, 3, 4, 5, 6, 7
-        .balign 16, 0xcc
-        kmovq %k\n, (%rdi)
-        ret
-        .endr
+        register_stores penumbra_store_zmm, vmovdqu64, zmm, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+        register_stores penumbra_store_ymm, vmovdqu, ymm, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+        register_stores penumbra_store_xmm, movdqu, xmm, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+        register_stores penumbra_store_mm, movq, mm, 0, 1, 2, 3, 4, 5, 6, 7
+        register_stores penumbra_store_mask, kmovq, k, 0, 1, 2, 3, 4, 5, 6, 7
 
 # penumbra_with_vectors(function, argument, area): calls function(argument) with the vector state saved in `area`
 # (64-byte aligned, large enough for xsave) and put back afterwards.

@@ -10,6 +10,7 @@
 #include "instrument/load/loader_hook.h"
 #include "instrument/load/patch.h"
 #include "instrument/rewriter_revision.h"
+#include "runtime/base/never_rewritten.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/os_process.h"
 #include "runtime/base/raw_memory.h"
@@ -17,10 +18,6 @@
 
 namespace penumbra::load {
 namespace {
-
-// File names, without their folder, of what is never rewritten.
-constexpr const char* kNeverRewritten[] = {"ld-linux", "linux-vdso", "libpenumbra", "libmimalloc",
-                                           "libasan",  "libtsan",    "libubsan",    "liblsan"};
 
 constexpr std::size_t kMaxModules = 4096;  // known at one time; more run unrewritten
 constexpr std::size_t kMostAsked = 64;     // files that one event asks for
@@ -49,28 +46,6 @@ constinit decltype(Settings::prepare) g_prepare = nullptr;
 constinit decltype(Settings::arrived) g_arrived = nullptr;
 constinit decltype(Settings::append_key) g_append_key = nullptr;
 constinit bool g_keeps_text = false;
-
-bool starts_with(const char* text, const char* prefix) {
-  for (; *prefix != '\0'; ++prefix, ++text) {
-    if (*text != *prefix) return false;
-  }
-  return true;
-}
-
-const char* base_name(const char* path) {
-  const char* name = path;
-  for (; *path != '\0'; ++path) {
-    if (*path == '/') name = path + 1;
-  }
-  return name;
-}
-
-bool is_left_alone(const char* path) {
-  for (const char* name : kNeverRewritten) {
-    if (starts_with(base_name(path), name)) return true;
-  }
-  return false;
-}
 
 // The build-id in hexadecimal from the module's notes in memory; false without one.
 bool find_identity(const LoadedModule& module, TextBuffer& identity) {
@@ -193,7 +168,7 @@ void welcome_new(const LoadedModule& module, void* cookie) {
   if (find_known(module, arrivals.expected) != g_known_count || g_known_count == kMaxModules) return;
   const std::size_t n = g_known_count++;
   g_known[n] = {module.map, module.base, module.map->l_ld, nullptr, true};
-  if (is_left_alone(module.path)) return;
+  if (is_never_rewritten(module.path)) return;
   ++g_counts.modules;
   const Outcome outcome = arrivals.is_cache_trusted ? rewrite(module, g_known[n]) : Outcome::kMissing;
   if (outcome == Outcome::kMissing && g_prepare != nullptr && g_asked_count < kMostAsked) {

@@ -19,6 +19,7 @@
 #include "instrument/rewrite/listing.h"
 #include "instrument/rewrite/module_file.h"
 #include "instrument/rewriter_revision.h"
+#include "runtime/base/never_rewritten.h"
 #include "runtime/launcher/program.h"
 
 namespace penumbra::launcher {
@@ -26,15 +27,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Never rewritten by the loader either (instrument/load/load.cc).
-constexpr std::array kLeftAlone = {"ld-linux", "libpenumbra", "libmimalloc", "libasan",
-                                   "libtsan",  "libubsan",    "liblsan"};
-
 constexpr const char* kLoader = "/lib64/ld-linux-x86-64.so.2";
 
 bool is_left_alone(const std::string& file) {
-  const std::string name = fs::path(file).filename();
-  return std::ranges::any_of(kLeftAlone, [&](const char* prefix) { return name.starts_with(prefix); });
+  return is_never_rewritten(file.c_str());
 }
 
 // What runs when `program` is executed: itself, or what its `#!` line names.

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "instrument/rewrite/build_id.h"
 #include "runtime/base/module_format.h"
 
 namespace penumbra::rewrite {
@@ -96,18 +97,7 @@ void ElfImage::read_segments() {
       eh_frame_header_ = ph.p_vaddr;
     } else if (ph.p_type == PT_NOTE) {
       const auto notes = file_range(ph.p_offset, ph.p_filesz, "a note segment");
-      for (std::size_t at = 0; at + sizeof(Elf64_Nhdr) <= notes.size();) {
-        Elf64_Nhdr note;
-        std::memcpy(&note, notes.data() + at, sizeof note);
-        const std::size_t name = at + sizeof note;
-        const std::size_t description = name + ((std::size_t{note.n_namesz} + 3) & ~std::size_t{3});
-        const std::size_t next = description + ((std::size_t{note.n_descsz} + 3) & ~std::size_t{3});
-        if (next > notes.size() || next <= at) break;
-        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(notes.data() + name, "GNU", 4) == 0) {
-          for (std::size_t i = 0; i < note.n_descsz; ++i) build_id_ += fmt::format("{:02x}", notes[description + i]);
-        }
-        at = next;
-      }
+      if (build_id_.empty()) build_id_ = build_id_in(notes);
     }
   }
   if (segments_.empty()) fail("has nothing to load", header.e_phoff);

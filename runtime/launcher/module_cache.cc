@@ -16,6 +16,7 @@
 #include <sstream>
 #include <thread>
 
+#include "instrument/rewrite/build_id.h"
 #include "instrument/rewrite/listing.h"
 #include "instrument/rewrite/module_file.h"
 #include "instrument/rewriter_revision.h"
@@ -77,8 +78,8 @@ std::vector<std::string> libraries_of(const std::string& executable) {
   return files;
 }
 
-fs::path module_path(const rewrite::ElfImage& image, const std::string& folder, const std::string& key) {
-  return fs::path(folder) / (image.build_id() + key + PENUMBRA_MODULE_SUFFIX);
+fs::path module_path(const std::string& build_id, const std::string& folder, const std::string& key) {
+  return fs::path(folder) / (build_id + key + PENUMBRA_MODULE_SUFFIX);
 }
 
 // Built with -fsanitize=kernel-address or a sanitizer (process ruling 6): a second check of every access would report each
@@ -91,24 +92,24 @@ bool carries_own_checks(const rewrite::ElfImage& image) {
 void mark_as_impossible(const std::string& file, const std::string& folder, const std::string& key) {
   try {
     const rewrite::ElfImage image(file);
-    if (image.has_text_relocations() || carries_own_checks(image)) std::ofstream(module_path(image, folder, key));
+    if (image.has_text_relocations() || carries_own_checks(image))
+      std::ofstream(module_path(image.build_id(), folder, key));
   } catch (const rewrite::ImageError&) {
     // Has no identity, so there is no name to say it under; the library does not ask for such modules.
   }
 }
 
-// True also where there is nothing to be made, and nothing to be said about it.
+// True also where there is nothing to be made, and nothing to be said about it. A file whose module file is there already, an
+// empty one included, is not read but for its headers: that is every file of nearly every start.
 bool has_module_file(const std::string& file, const std::string& folder, const std::string& key) {
+  const std::string build_id = rewrite::build_id_of_file(file);
+  if (build_id.empty() || fs::exists(module_path(build_id, folder, key))) return true;
   try {
-    const rewrite::ElfImage image(file);
-    if (carries_own_checks(image)) {
-      mark_as_impossible(file, folder, key);
-      return true;
-    }
-    return image.build_id().empty() || fs::exists(module_path(image, folder, key));
+    if (!carries_own_checks(rewrite::ElfImage(file))) return false;
+    mark_as_impossible(file, folder, key);
   } catch (const rewrite::ImageError&) {
-    return true;  // nothing to be made
   }
+  return true;  // nothing can be made
 }
 
 }  // namespace
@@ -140,7 +141,7 @@ RewriteResult rewrite_file(const std::string& file, const std::string& folder, c
   if (options.checks && options.access.writes) bits |= kModuleChecksWrites;
   if (options.checks && options.access.system_calls) bits |= kModuleChecksSystemCalls;
   const std::vector<std::uint8_t> bytes = rewrite::module_bytes(module, program, image.build_id(), bits);
-  if (!folder.empty()) rewrite::write_module_file(module_path(image, folder, key), bytes);
+  if (!folder.empty()) rewrite::write_module_file(module_path(image.build_id(), folder, key), bytes);
   return {module.stats, module.ledger, bytes.size()};
 }
 

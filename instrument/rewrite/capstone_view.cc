@@ -106,17 +106,18 @@ constexpr FlagBits kCapstoneFlags[] = {
 
 }  // namespace
 
-CapstoneView::CapstoneView(csh handle) : handle_(handle), instruction_(cs_malloc(handle)) {}
+CapstoneView::CapstoneView(csh handle)
+    : library_(capstone_library()), handle_(handle), instruction_(library_.malloc(handle)) {}
 
 CapstoneView::~CapstoneView() {
-  cs_free(instruction_, 1);
+  library_.free(instruction_, 1);
 }
 
 bool CapstoneView::decode(std::span<const std::uint8_t> bytes) {
   const std::uint8_t* code = bytes.data();
   std::size_t size = bytes.size();
   std::uint64_t address = kProbeAddress;
-  return cs_disasm_iter(handle_, &code, &size, &address, instruction_);
+  return library_.disasm_iter(handle_, &code, &size, &address, instruction_);
 }
 
 RegisterUse CapstoneView::use() const {
@@ -125,7 +126,7 @@ RegisterUse CapstoneView::use() const {
   cs_regs written;
   std::uint8_t reads = 0;
   std::uint8_t writes = 0;
-  cs_regs_access(handle_, instruction_, read, &reads, written, &writes);
+  library_.regs_access(handle_, instruction_, read, &reads, written, &writes);
   for (unsigned i = 0; i < reads; ++i) {
     const Register r = register_of(static_cast<x86_reg>(read[i]));
     if (r >= 0) use.reads |= reg(r);

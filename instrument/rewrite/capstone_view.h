@@ -3,11 +3,10 @@
 // zone: hosted
 #pragma once
 
-#include <capstone/capstone.h>
-
 #include <cstdint>
 #include <span>
 
+#include "instrument/rewrite/capstone_library.h"
 #include "instrument/rewrite/instruction.h"
 
 namespace penumbra::rewrite {
@@ -31,10 +30,11 @@ class CapstoneView {
 
   const cs_insn& instruction() const { return *instruction_; }
   const cs_x86& detail() const { return instruction_->detail->x86; }
-  bool in_group(unsigned group) const { return cs_insn_group(handle_, instruction_, group); }
+  bool in_group(unsigned group) const { return library_.insn_group(handle_, instruction_, group); }
   RegisterUse use() const;
 
  private:
+  const CapstoneLibrary& library_;
   csh handle_;
   cs_insn* instruction_;
 };

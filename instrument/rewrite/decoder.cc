@@ -109,17 +109,18 @@ std::int64_t read_signed(const std::uint8_t* at, unsigned bytes) {
 
 struct Decoder::Impl {
   ZydisDecoder zydis;
+  const CapstoneLibrary& library = capstone_library();
   csh capstone = 0;
 
   Impl() {
     if (ZYAN_FAILED(ZydisDecoderInit(&zydis, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64)) ||
-        cs_open(CS_ARCH_X86, CS_MODE_64, &capstone) != CS_ERR_OK ||
-        cs_option(capstone, CS_OPT_DETAIL, CS_OPT_ON) != CS_ERR_OK) {
+        library.open(CS_ARCH_X86, CS_MODE_64, &capstone) != CS_ERR_OK ||
+        library.option(capstone, CS_OPT_DETAIL, CS_OPT_ON) != CS_ERR_OK) {
       throw std::runtime_error("cannot start the instruction decoders");
     }
   }
 
-  ~Impl() { cs_close(&capstone); }
+  ~Impl() { library.close(&capstone); }
 
   Form judge(std::span<const std::uint8_t> bytes, const Layout& layout) const;
 };

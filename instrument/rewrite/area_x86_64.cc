@@ -1,15 +1,17 @@
 #include "instrument/rewrite/area_x86_64.h"
 
-#include <algorithm>
-#include <iterator>
-
 namespace penumbra::rewrite {
 
-ModuleState plain_state() {
-  ModuleState state{};
-  state.rax_home = kNoPush;
-  std::fill(std::begin(state.pushed), std::end(state.pushed), kNoPush);
-  return state;
+void Area::reserve(std::size_t text_bytes, std::size_t instructions) {
+  writer.reserve(text_bytes * 3);
+  links.reserve(instructions);
+  slot_links.reserve(instructions / 2);
+  module.places.reserve(instructions * 2);
+  module.states.reserve(instructions);
+  module.checks.reserve(instructions / 2);
+  module.accesses.reserve(instructions / 2);
+  module.patches.reserve(instructions / 4);
+  module.links.reserve(instructions / 2);
 }
 
 void Area::mark(std::uint32_t text_offset, const ModuleState& state) {

@@ -70,12 +70,17 @@ class Worklist {
 }  // namespace
 
 Liveness::Liveness(const Program& program) : program_(program) {
-  summarise_blocks();
+  find_callees();
   find_changes();
   solve();
 }
 
-std::uint32_t Liveness::callee_of(const Block& block) const {
+void Liveness::find_callees() {
+  callees_.reserve(program_.blocks().size());
+  for (const Block& block : program_.blocks()) callees_.push_back(find_callee(block));
+}
+
+std::uint32_t Liveness::find_callee(const Block& block) const {
   const std::uint32_t i = last(block);
   const Form& form = program_.form(i);
   if (form.flow != Flow::kCall) return kNone;
@@ -85,20 +90,14 @@ std::uint32_t Liveness::callee_of(const Block& block) const {
   return program_.functions()[function].block_count != 0 ? function : kNone;
 }
 
-void Liveness::summarise_blocks() {
-  reads_.reserve(program_.blocks().size());
-  kills_.reserve(program_.blocks().size());
-  for (const Block& block : program_.blocks()) {
-    RegSet reads = 0;
-    RegSet killed = 0;
-    for (std::uint32_t i = block.first; i < block.first + block.count; ++i) {
-      const Form& form = program_.form(i);
-      reads |= form.reads & ~killed;
-      killed |= rewrite::kills(form, program_.bytes(i));
-    }
-    reads_.push_back(reads);
-    kills_.push_back(killed);
+Liveness::Summary Liveness::summarise(const Block& block) const {
+  Summary summary;
+  for (std::uint32_t i = block.first; i < block.first + block.count; ++i) {
+    const Form& form = program_.form(i);
+    summary.reads |= form.reads & ~summary.kills;
+    summary.kills |= rewrite::kills(form, program_.bytes(i));
   }
+  return summary;
 }
 
 // The least sets that contain what a function's own instructions touch and what the functions it enters may change.
@@ -114,7 +113,7 @@ void Liveness::find_changes() {
       for (std::uint32_t i = block.first; i < block.first + block.count; ++i)
         changes_[number] |= program_.form(i).touches;
       if (is_call(program_.form(last(block)).flow)) {
-        const std::uint32_t callee = callee_of(block);
+        const std::uint32_t callee = callees_[b];
         if (callee == kNone) {
           changes_[number] |= kAbiChanges;
         } else {
@@ -147,7 +146,7 @@ void Liveness::find_changes() {
 
 RegSet Liveness::before_call(std::uint32_t number, RegSet after) const {
   const Block& block = program_.blocks()[number];
-  const std::uint32_t callee = callee_of(block);
+  const std::uint32_t callee = callees_[number];
   const RegSet pads = at_pads_[block.function];
   if (callee == kNone) return kAbiCall | (after & ~kAbiChanges) | pads;
   return live_in_[program_.functions()[callee].first_block] | (after & ~changes_[callee]) | kCalleeSaved |
@@ -171,6 +170,9 @@ RegSet Liveness::behind(std::uint32_t number) const {
 void Liveness::solve() {
   const auto& blocks = program_.blocks();
   const auto& functions = program_.functions();
+  std::vector<Summary> summaries;
+  summaries.reserve(blocks.size());
+  for (const Block& block : blocks) summaries.push_back(summarise(block));
   live_in_.assign(blocks.size(), 0);
   at_pads_.assign(functions.size(), 0);
   at_return_.assign(functions.size(), 0);
@@ -190,7 +192,7 @@ void Liveness::solve() {
     if (flow == Flow::kReturn) returns.emplace_back(block.function, b);
     if (!is_call(flow)) continue;
     calls.emplace_back(block.function, b);
-    if (const std::uint32_t callee = callee_of(block); callee != kNone) callers.emplace_back(callee, b);
+    if (const std::uint32_t callee = callees_[b]; callee != kNone) callers.emplace_back(callee, b);
   }
   const Lists predecessors(blocks.size(), into);
   const Lists calling(functions.size(), callers);
@@ -222,14 +224,14 @@ void Liveness::solve() {
   }
   while (!work.empty()) {
     const std::uint32_t b = work.pop();
-    const RegSet live = evaluate(b);
+    const RegSet live = evaluate(b, summaries[b]);
     if (live == live_in_[b]) continue;
     live_in_[b] = live;
     const Block& block = blocks[b];
     const Function& function = functions[block.function];
     for (const std::uint32_t from : predecessors.of(b)) {
       work.push(from);
-      const std::uint32_t callee = callee_of(blocks[from]);
+      const std::uint32_t callee = callees_[from];
       if (callee != kNone && (live & ~at_return_[callee]) != 0) need_at_return(callee, live);
     }
     if (b == function.first_block) {
@@ -274,7 +276,7 @@ std::vector<RegSet> Liveness::before_each(std::uint32_t number) const {
 
 void Liveness::validate() const {
   for (std::uint32_t b = 0; b < program_.blocks().size(); ++b) {
-    if (evaluate(b) != live_in_[b]) {
+    if (evaluate(b, summarise(program_.blocks()[b])) != live_in_[b]) {
       throw std::logic_error(fmt::format("liveness: L1 does not hold for the block at {:#x}",
                                          program_.address(program_.blocks()[b].first)));
     }

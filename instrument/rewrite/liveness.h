@@ -41,23 +41,28 @@ class Liveness {
   void validate() const;
 
  private:
-  void summarise_blocks();
+  struct Summary {
+    RegSet reads = 0;  // needed from outside
+    RegSet kills = 0;  // overwritten before any need
+  };
+
+  Summary summarise(const Block& block) const;
   void find_changes();
   void solve();
   std::uint32_t last(const Block& block) const { return block.first + block.count - 1; }
-  std::uint32_t callee_of(const Block& block) const;
+  void find_callees();
+  std::uint32_t find_callee(const Block& block) const;
   // What is live before the last instruction's own effect, from what its successors need.
   RegSet behind(std::uint32_t block) const;
   RegSet before_call(std::uint32_t block, RegSet after) const;
-  RegSet evaluate(std::uint32_t block) const { return reads_[block] | (behind(block) & ~kills_[block]); }
+  RegSet evaluate(std::uint32_t block, const Summary& own) const { return own.reads | (behind(block) & ~own.kills); }
 
   const Program& program_;
-  std::vector<RegSet> reads_;      // by block: needed from outside
-  std::vector<RegSet> kills_;      // by block: overwritten before any need
-  std::vector<RegSet> live_in_;    // by block
-  std::vector<RegSet> changes_;    // by function: what a call of it may change
-  std::vector<RegSet> at_return_;  // by function
-  std::vector<RegSet> at_pads_;    // by function: what its landing pads need
+  std::vector<std::uint32_t> callees_;  // by block: the known function that its last instruction calls, else kNone
+  std::vector<RegSet> live_in_;         // by block
+  std::vector<RegSet> changes_;         // by function: what a call of it may change
+  std::vector<RegSet> at_return_;       // by function
+  std::vector<RegSet> at_pads_;         // by function: what its landing pads need
 };
 
 }  // namespace penumbra::rewrite

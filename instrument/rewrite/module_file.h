@@ -8,20 +8,22 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
-#include "instrument/rewrite/relocator_x86_64.h"
+#include "instrument/rewrite/elf_image.h"
+#include "instrument/rewrite/rewritten_module.h"
 
 namespace penumbra::rewrite {
 
-// The bytes of the module file. `identity` is what the cache knows the module by; `options` are ModuleOption bits.
-std::vector<std::uint8_t> module_bytes(const RewrittenModule& module, const Program& program,
-                                       const std::string& identity, std::uint64_t options);
+struct ModuleFileFacts {
+  std::string identity;       // what the cache knows the module by
+  std::uint64_t options = 0;  // ModuleOption bits
+};
 
-// Writes what module_bytes() made. Throws std::system_error when the file cannot be written; nothing is left behind then.
-void write_module_file(const std::string& path, const std::vector<std::uint8_t>& bytes);
+std::uint64_t module_file_bytes(const RewrittenModule& module, const ElfImage& image);
 
-// Checksum of a whole module file with the header in place.
-std::uint64_t checksum_of(const std::vector<std::uint8_t>& file);
+// Throws std::system_error when the file cannot be written; nothing is left behind then. Needs little memory: the file is
+// summed and written as it is made. `image` is what the module was made from.
+void write_module_file(const std::string& path, const RewrittenModule& module, const ElfImage& image,
+                       const ModuleFileFacts& facts);
 
 }  // namespace penumbra::rewrite

@@ -87,10 +87,11 @@ Program::Program(const ElfImage& image, Decoder& decoder) : image_(image), decod
   for (Function& function : functions_) find_tables(function);
   make_blocks();
   make_edges();
+  names_of_doubted_ = {};
+  named_data_ = {};
 }
 
 void Program::decode_functions() {
-  number_at_.assign(text_.size() + 1, 0);
   instructions_.reserve(text_.size() / 4);
   const std::vector<FrameRange> ranges = read_frame_ranges(image_);
   for (std::size_t n = 0; n < ranges.size(); ++n) {
@@ -115,9 +116,6 @@ void Program::decode_functions() {
       instructions_.resize(function.first);
       function.count = 0;
     }
-    for (std::uint32_t i = 0; i < function.count; ++i) {
-      number_at_[instructions_[function.first + i].offset] = function.first + i + 1;
-    }
     const std::uint64_t next = n + 1 < ranges.size() ? ranges[n + 1].begin : text_end();
     while (range.end + function.padding < next && function.padding < kMaxPadding) {
       const std::uint64_t at_padding = range.end + function.padding;
@@ -127,6 +125,7 @@ void Program::decode_functions() {
     }
     functions_.push_back(function);
   }
+  index_ = InstructionIndex(instructions_, text_.size());
   entry_at_.assign(instructions_.size(), kNoEntry);
 }
 
@@ -153,7 +152,7 @@ void Program::note_names(const FrameRange& range) {
 
 std::uint32_t Program::instruction_at(std::uint64_t address) const {
   if (address < text_begin_ || address >= text_end()) return kNone;
-  return number_at_[address - text_begin_] - 1;  // 0 becomes kNone
+  return index_.at(address - text_begin_);
 }
 
 std::uint32_t Program::function_at(std::uint64_t address) const {
@@ -387,6 +386,7 @@ void Program::make_blocks() {
       }
     }
   }
+  blocks_.reserve(static_cast<std::size_t>(std::count(leads.begin(), leads.end(), true)));
   for (std::uint32_t number = 0; number < functions_.size(); ++number) {
     Function& function = functions_[number];
     function.first_block = static_cast<std::uint32_t>(blocks_.size());
@@ -400,7 +400,8 @@ void Program::make_blocks() {
 }
 
 void Program::make_edges() {
-  std::uint32_t next_table = 0;  // tables_ ascend by jump, as functions do
+  edges_.reserve(blocks_.size() * 2);  // what is not filled takes no memory
+  std::uint32_t next_table = 0;        // tables_ ascend by jump, as functions do
   for (std::uint32_t number = 0; number < blocks_.size(); ++number) {
     Block& block = blocks_[number];
     const Function& function = functions_[block.function];

@@ -22,6 +22,7 @@
 #include "instrument/rewrite/decoder.h"
 #include "instrument/rewrite/eh_frame.h"
 #include "instrument/rewrite/elf_image.h"
+#include "instrument/rewrite/instruction_index.h"
 
 namespace penumbra::rewrite {
 
@@ -129,7 +130,7 @@ class Program {
   std::vector<std::uint8_t> joined_text_;
   std::uint64_t text_begin_ = 0;
   std::vector<Instruction> instructions_;
-  std::vector<std::uint32_t> number_at_;         // by text offset: instruction + 1, 0 where none begins
+  InstructionIndex index_;
   std::vector<std::uint8_t> entry_at_;           // by instruction: Entry bits
   std::vector<std::uint64_t> names_of_doubted_;  // what functions that are not understood call, jump to or name
   std::vector<std::uint64_t> named_data_;        // addresses of data that code names: where one table must end

@@ -72,6 +72,8 @@ void Relocator::find_left_out() {
 RewrittenModule Relocator::run() {
   find_left_out();
   placed_.assign(program_.instructions().size(), 0);
+  area_.reserve(program_.text_end() - program_.text_begin(), program_.instructions().size());
+  module_.text_begin = program_.text_begin();
   module_.stats.text_bytes = program_.text_end() - program_.text_begin();
   for (std::uint32_t number = 0; number < program_.functions().size(); ++number) {
     const Function& function = program_.functions()[number];
@@ -245,7 +247,7 @@ void Relocator::emit_instruction(const Function& function, std::uint32_t i) {
           return;
         }
       }
-      area_.links.push_back({writer_.put_jump_if(form.condition), 0, target(), link_to(number, target())});
+      area_.links.push_back({target(), writer_.put_jump_if(form.condition), 0, link_to(number, target())});
       return;
     }
     case Flow::kCountedJump: {
@@ -283,13 +285,13 @@ void Relocator::copy_instruction(std::uint32_t i) {
   writer_.put(bytes);
   if (!form.is_rip_relative) return;
   const std::uint32_t operand = begin + form.displacement_offset;
-  area_.links.push_back({operand, form.length - form.displacement_offset - 4u,
-                         rip_relative_target(form, bytes, program_.address(i)), Link::kOriginal});
+  area_.links.push_back({rip_relative_target(form, bytes, program_.address(i)), operand,
+                         static_cast<std::uint8_t>(form.length - form.displacement_offset - 4), Link::kOriginal});
 }
 
 void Relocator::resolve_links() {
   writer_.align(kPageSize);
-  module_.code = writer_.code();
+  module_.code = writer_.take_code();
   const std::uint64_t area_bytes = module_.code.size() + kSlotBytes;
   // Below the module, at a distance that differs from module to module: libraries lie side by side.
   constexpr std::uint64_t kMegabyte = 1u << 20;
@@ -309,12 +311,11 @@ void Relocator::resolve_links() {
     const auto narrow = static_cast<std::uint32_t>(value);
     std::memcpy(module_.code.data() + at, &narrow, sizeof narrow);
   };
+  for (const SlotLink& link : area_.slot_links) {
+    set(link.operand, module_.code.size() + link.slot * sizeof(std::uint64_t) - (link.operand + 4));
+  }
   for (const Link& link : area_.links) {
     const std::uint64_t next = std::uint64_t{link.operand} + 4 + link.trailing;
-    if (link.kind == Link::kSlot) {
-      set(link.operand, module_.code.size() + link.target * sizeof(std::uint64_t) - next);
-      continue;
-    }
     const std::uint32_t to = link.kind == Link::kCode ? program_.instruction_at(link.target) : kNone;
     if (to != kNone && placed_[to] != 0) {
       set(link.operand, place_of(to) - next);

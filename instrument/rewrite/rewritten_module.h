@@ -30,6 +30,7 @@ struct RewriteStats {
 // What a module file is made of.
 struct RewrittenModule {
   std::vector<std::uint8_t> code;  // whole pages
+  std::uint64_t text_begin = 0;    // what text offsets count from; stats.text_bytes are its size
   std::int64_t area_address = 0;
   std::vector<ModulePatch> patches;
   std::vector<ModuleCheck> checks;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "instrument/rewrite/instruction.h"
@@ -17,7 +18,9 @@ namespace penumbra::rewrite {
 class Writer {
  public:
   std::uint32_t position() const { return static_cast<std::uint32_t>(code_.size()); }
-  const std::vector<std::uint8_t>& code() const { return code_; }
+  // Nothing may be written afterwards.
+  std::vector<std::uint8_t> take_code() { return std::move(code_); }
+  void reserve(std::size_t bytes) { code_.reserve(bytes); }
   void align(std::uint32_t alignment);  // with int3
 
   void put(std::span<const std::uint8_t> bytes) { code_.insert(code_.end(), bytes.begin(), bytes.end()); }

@@ -125,24 +125,27 @@ std::string default_cache_folder() {
 
 RewriteResult rewrite_file(const std::string& file, const std::string& folder, const rewrite::RewriteOptions& options,
                            const std::string& key) {
-  rewrite::Decoder decoder;
   const rewrite::ElfImage image(file);
   if (image.build_id().empty())
     throw rewrite::ImageError(fmt::format("{}: has no build-id, by which a module is known", file));
   if (image.has_text_relocations()) throw rewrite::ImageError(fmt::format("{}: has text relocations", file));
   if (carries_own_checks(image))
     throw rewrite::ImageError(fmt::format("{}: carries its own checks (it uses __asan_ entry points)", file));
-  const rewrite::Program program(image, decoder);
-  const rewrite::Liveness liveness(program);
-  rewrite::Relocator relocator(program, liveness, options);
-  const rewrite::RewrittenModule module = relocator.run();
+  // Writing needs nothing of what was found out about the program.
+  const rewrite::RewrittenModule module = [&] {
+    rewrite::Decoder decoder;
+    const rewrite::Program program(image, decoder);
+    const rewrite::Liveness liveness(program);
+    return rewrite::Relocator(program, liveness, options).run();
+  }();
   std::uint64_t bits = 0;
   if (options.checks && options.access.reads) bits |= kModuleChecksReads;
   if (options.checks && options.access.writes) bits |= kModuleChecksWrites;
   if (options.checks && options.access.system_calls) bits |= kModuleChecksSystemCalls;
-  const std::vector<std::uint8_t> bytes = rewrite::module_bytes(module, program, image.build_id(), bits);
-  if (!folder.empty()) rewrite::write_module_file(module_path(image.build_id(), folder, key), bytes);
-  return {module.stats, module.ledger, bytes.size()};
+  if (!folder.empty()) {
+    rewrite::write_module_file(module_path(image.build_id(), folder, key), module, image, {image.build_id(), bits});
+  }
+  return {module.stats, module.ledger, rewrite::module_file_bytes(module, image)};
 }
 
 namespace {

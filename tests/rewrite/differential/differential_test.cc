@@ -24,6 +24,7 @@
 #include "instrument/load/areas.h"
 #include "instrument/load/patch.h"
 #include "instrument/rewrite/module_file.h"
+#include "instrument/rewrite/relocator_x86_64.h"
 #include "runtime/base/fault.h"
 #include "shadow/address_map.h"
 #include "tests/rewrite/assemble.h"
@@ -137,7 +138,7 @@ class World {
     ASSERT_EQ(module.stats.doubted, 0u) << "forms that are not believed:" << doubted_forms();
     const std::string file = module_->path() + ".module";
     const std::string identity = "differential";
-    write_module_file(file, module_bytes(module, *program_, identity, 0));
+    write_module_file(file, module, *image_, {identity, 0});
     load::Area area;
     ASSERT_EQ(load::map_module(file.c_str(), identity.c_str(), area.file), load::MapVerdict::kMapped);
     ASSERT_TRUE(load::make_area(area, base_));

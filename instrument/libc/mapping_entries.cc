@@ -315,7 +315,6 @@ bool on_mapping_call(std::int64_t number, std::uint64_t* arguments, std::int64_t
   errno = 0;
   void* const at = reinterpret_cast<void*>(arguments[0]);
   const Size bytes = arguments[1];
-  bool is_done = number != SYS_munmap;
   switch (number) {
     case SYS_mmap:
       *result = reinterpret_cast<std::int64_t>(
@@ -331,8 +330,11 @@ bool on_mapping_call(std::int64_t number, std::uint64_t* arguments, std::int64_t
     default: {
       const AppRange range = pages(at, bytes);
       if (hits_ours(range) && is_thread_stack(range)) {
-        *result = seal_stack_by<KernelCalls>(range);
-        is_done = true;
+        // Its own stack a thread stands on, so that one is left as it is. The instruction gets a page where nothing is mapped.
+        const bool is_in_use = range.contains(AppAddr(__builtin_frame_address(0)));
+        const bool is_left = is_in_use || seal_stack_by<KernelCalls>(range) == 0;
+        arguments[1] = is_left ? kPageSize : 0;
+        if (is_left) arguments[0] = kPageSize;
       } else if (hits_ours(range)) {
         refuse("munmap", range, EINVAL);
         arguments[1] = 0;  // for which the kernel says EINVAL
@@ -341,9 +343,9 @@ bool on_mapping_call(std::int64_t number, std::uint64_t* arguments, std::int64_t
       }
     }
   }
-  if (is_done && number != SYS_brk && *result == -1) *result = -errno;
+  if (number != SYS_munmap && number != SYS_brk && *result == -1) *result = -errno;
   errno = error;
-  return is_done;
+  return number != SYS_munmap;
 }
 
 void* entry_mmap(void* at, Size bytes, int prot, int flags, int fd, off_t offset) {

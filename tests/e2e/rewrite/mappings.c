@@ -76,6 +76,17 @@ static void* leave_without_stack(void* unused) {
   return unused;
 }
 
+// A page of the stack that this thread got without asking, by libc and by an instruction.
+static void* give_up_pages(void* unused) {
+  pthread_attr_t attributes;
+  char* stack;
+  size_t bytes;
+  pthread_getattr_np(pthread_self(), &attributes);
+  pthread_attr_getstack(&attributes, (void**)&stack, &bytes);
+  printf("%d %ld\n", munmap(stack + 8192, 4096), unmap_raw(stack + 16384, 4096));
+  return unused;
+}
+
 int main(int argc, char** argv) {
   const char* which = argc > 1 ? argv[1] : "";
   poison = (void (*)(const volatile void*, size_t))dlsym(RTLD_DEFAULT, "__asan_poison_memory_region");
@@ -117,6 +128,10 @@ int main(int argc, char** argv) {
     if (unmap_raw(block, 4096) == -EINVAL) puts("invalid");
     memset(block, 1, 8192);
     free(block);
+  } else if (strcmp(which, "part_of_stack") == 0) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, give_up_pages, NULL);
+    pthread_join(thread, NULL);
   } else if (strcmp(which, "stack") == 0) {
     pthread_t thread;
     pthread_attr_t attributes;

@@ -20,8 +20,8 @@ class Mappings(unittest.TestCase):
     def tearDownClass(cls):
         cls.home.cleanup()
 
-    def run_it(self, which):
-        return subprocess.run([PENUMBRA, "rewrite=1", PROGRAM, which], capture_output=True, text=True, check=False, timeout=120,
+    def run_it(self, which, *options):
+        return subprocess.run([PENUMBRA, "rewrite=1", *options, PROGRAM, which], capture_output=True, text=True, check=False, timeout=120,
                               env={"HOME": self.home.name, "PATH": "/usr/bin:/bin"})
 
     def test_stale_poison_is_gone_with_its_mapping(self):
@@ -45,6 +45,11 @@ class Mappings(unittest.TestCase):
     def test_results_and_errno_are_the_kernels(self):
         done = self.run_it("")
         self.assertEqual((done.stderr, done.stdout, done.returncode), ("", "as the kernel says\nend\n", 0))
+
+    def test_a_thread_may_give_up_a_part_of_its_stack(self):
+        for option in "stacks=0", "stacks=1":
+            done = self.run_it("part_of_stack", option)
+            self.assertEqual((done.stderr, done.stdout, done.returncode), ("", "0 0\nend\n", 0), option)
 
     def test_a_thread_may_unmap_its_own_stack(self):
         done = self.run_it("stack")

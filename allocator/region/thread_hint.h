@@ -1,6 +1,6 @@
 // What a thread remembers for the allocators: its thread id, and the node it last used.
 //
-// Asking the kernel for a thread id costs 170 ns and reading the CPU number 18 ns (rdtscp); an allocation from a pool
+// Asking the kernel for a thread id costs 170 ns and reading the CPU number 18 ns (lsl); an allocation from a pool
 // costs less than either. So both are remembered. The id is wrong in a child that skipped the fork hooks.
 //
 // zone: signal-safe

@@ -295,13 +295,12 @@ bool is_thread_alive(int tid) {
 }
 
 unsigned current_cpu() {
-  // The vdso answers from the segment limit without entering the kernel; libc's sched_getcpu does the same
-  // through rseq. __builtin-free: rdtscp leaves node << 12 | cpu in ecx (arch/x86/include/asm/segment.h).
-  unsigned aux;
-  unsigned low;
-  unsigned high;
-  asm volatile("rdtscp" : "=a"(low), "=d"(high), "=c"(aux));
-  return aux & 0xfff;
+  // The vdso answers from a segment limit, node << 12 | cpu, without entering the kernel (arch/x86/include/asm/segment.h,
+  // vdso_read_cpunode). Not rdtscp: under some hypervisors it tells the host's number.
+  constexpr unsigned kCpuNodeSelector = 15 * 8 + 3;
+  unsigned limit = 0;  // stays where the selector is not valid
+  asm volatile("lsl %1, %0" : "+r"(limit) : "r"(kCpuNodeSelector) : "cc");
+  return limit & 0xfff;
 }
 
 namespace {

@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 #include <errno.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +46,24 @@ TEST(OsLinux, UnreadableMemoryIsReportedNotTouched) {
   EXPECT_FALSE(try_read_memory(page.address(), &byte, 1));
   EXPECT_TRUE(try_read_memory(AppAddr(&page), &byte, 1));
   EXPECT_TRUE(unmap(page.address(), kPageSize).ok());
+}
+
+TEST(OsLinux, TheCurrentCpuIsTheKernelsNumberOfIt) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    unsigned by_kernel = 0;
+    syscall(SYS_getcpu, &by_kernel, nullptr, nullptr);
+    EXPECT_EQ(by_kernel, cpu);
+    EXPECT_EQ(current_cpu(), cpu);
+    EXPECT_LT(current_cpu(), possible_cpus());
+  }
+  sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
 TEST(OsLinux, AnAliasSharesTheMemoryWithoutADescriptor) {

@@ -334,6 +334,19 @@ TEST(Worker, AllocationsInNeedAreServedBesideIt) {
 
 constexpr unsigned kNodes = 4;
 
+// What is seen in each memory call of a thread of ours, where nothing of libc may be used.
+struct Seen {
+  std::atomic<int> threads[32];
+  std::atomic<int> count{0};
+  std::atomic<int> without_mutex{0};
+  std::atomic<int> most_at_once{0};
+  std::atomic<int> at_once{0};
+  std::atomic<int> unjoined{0};  // steps at whose end somebody was in a call
+  int wanted = 1;
+  bool helpers_are_slow = false;
+};
+Seen* g_seen = nullptr;
+
 // Four nodes, and a worker that waits before its first sleep until g_block is false.
 Config with_helpers() {
   Config config = with_worker();
@@ -345,6 +358,9 @@ Config with_helpers() {
   config.before_sleep = [] {
     g_sleeps.fetch_add(1);
     while (g_block.load()) os::yield();
+  };
+  config.step_hook = [](std::uint64_t) {
+    if (Seen* const seen = g_seen) seen->unjoined += seen->at_once != 0;
   };
   return config;
 }
@@ -363,22 +379,13 @@ std::vector<AppAddr> allocate_on_all_nodes(LazyRegions& regions, int count) {
   return areas;
 }
 
-// What is seen in each memory call of a thread of ours, where nothing of libc may be used.
-struct Seen {
-  std::atomic<int> threads[32];
-  std::atomic<int> count{0};
-  std::atomic<int> without_mutex{0};
-  std::atomic<int> most_at_once{0};
-  std::atomic<int> at_once{0};
-  int wanted = 1;
-};
-Seen* g_seen = nullptr;
 Mutex* g_mutex = nullptr;
 int g_main_thread = 0;
 
 int look_at_call(os::MemoryCall) {
   const int tid = static_cast<int>(os::raw_syscall(SYS_gettid));
   if (tid == g_main_thread) return 0;
+  if (g_seen == nullptr) return 0;
   Seen& seen = *g_seen;
   if (!g_mutex->is_locked()) ++seen.without_mutex;
   const int now = ++seen.at_once;
@@ -390,6 +397,9 @@ int look_at_call(os::MemoryCall) {
   if (!is_known) seen.threads[seen.count++ % 32] = tid;
   // Whoever comes first waits for the others, if there are any.
   for (int i = 0; i < 20'000 && seen.most_at_once < seen.wanted; ++i) os::yield();
+  if (seen.helpers_are_slow && tid != seen.threads[0]) {
+    for (int i = 0; i < 2000; ++i) os::yield();
+  }
   --seen.at_once;
   return 0;
 }
@@ -408,6 +418,7 @@ void purge_backlog(LazyRegions& regions, int count, Seen& seen) {
   g_block = false;
   EXPECT_TRUE(comes_true([&] { return is_purged(regions) && g_sleeps.load() > 1; }));
   os::set_failure_injector_test_only(nullptr);
+  g_seen = nullptr;
 }
 
 // P7. One thread of ours more for each threshold from the second on, at most one for each node.
@@ -438,8 +449,11 @@ TEST(WorkerHelpers, AreJoinedBeforeTheStepEnds) {
   for (int turn = 0; turn < 5; ++turn) {
     LazyRegions regions(with_helpers());
     Seen seen{};
+    seen.helpers_are_slow = true;
     purge_backlog(regions, 90, seen);
     EXPECT_EQ(seen.without_mutex.load(), 0);
+    EXPECT_EQ(seen.unjoined.load(), 0);
+    EXPECT_EQ(seen.count.load(), 2);
   }
 }
 

@@ -233,7 +233,7 @@ void fork_child() {
 
 void fork_child_unprepared() {
   g_heap.arenas.reset_locks();
-  g_heap.quarantine.reset_locks();
+  g_heap.quarantine.abandon_after_fork();
 }
 
 void validate() {

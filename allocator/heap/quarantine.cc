@@ -189,6 +189,14 @@ Quarantine::Chunk* Quarantine::new_chunk_locked() {
   return chunk;
 }
 
+void Quarantine::abandon_after_fork() {
+  blocks_ = large_ = Queue();
+  spare_ = nullptr;
+  unused_ = AppRange();
+  queued_bytes_.store(0, std::memory_order_relaxed);
+  lock_.reset_after_fork();
+}
+
 void Quarantine::validate() {
   const LockGuard guard(lock_);
   for (const Queue* queue : {&blocks_, &large_}) {

@@ -76,7 +76,9 @@ class Quarantine {
 
   void fork_done() { lock_.unlock(); }
 
-  void reset_locks() { lock_.reset_after_fork(); }
+  // In a child whose parent ran no fork_prepare(), by its only thread, which is not inside put(). Another thread may have
+  // been in the middle of any of this: what waited is given up, and stays poisoned for the child's life.
+  void abandon_after_fork();
 
   void validate();
 

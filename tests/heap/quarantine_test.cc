@@ -91,6 +91,21 @@ TEST_F(QuarantineTest, WithoutAQuarantineNothingWaits) {
 constexpr std::uintptr_t kMany = 1'500'000;  // entries: 12 MB of queue
 
 // Small blocks by the million are what a program gets that allocates and frees all the time.
+// The children of fork_in_threads.c meet what another thread really was in the middle of.
+TEST_F(QuarantineTest, AChildWithoutForkHandlersGivesUpWhatWaitedAndGoesOn) {
+  for (std::uintptr_t i = 1; i <= 64; ++i) put(i << 20, 4096);
+  quarantine_.flush(batch_);
+  put_large(1 << 30, 4096);
+  quarantine_.fork_prepare();  // as if a thread that is not in the child held the lock
+  quarantine_.abandon_after_fork();
+  EXPECT_EQ(quarantine_.queued_bytes(), 0u);
+  put(0x100, 4096);
+  quarantine_.flush(batch_);
+  quarantine_.drain();
+  EXPECT_EQ(blocks_, std::vector<std::uintptr_t>{0x100});
+  EXPECT_TRUE(large_.empty());
+}
+
 TEST_F(QuarantineTest, ALongQueueIsMappedByTheHugePageAndKeepsItsOrder) {
   quarantine_.init(
       std::size_t{1} << 40, [](void* p) { blocks_.push_back(AppAddr(p).value); }, [](void*) {});

@@ -282,7 +282,7 @@ class StandsAside(Scratch):
         except OSError:
             native = None  # no 32-bit support in this kernel: the launcher cannot start it either
         done = penumbra(program)
-        self.assertEqual(done.stderr.decode().splitlines()[0],
+        self.assertEqual(done.stderr.decode(errors="replace").splitlines()[0],
                          f"penumbra: {program} is no 64-bit x86-64 program: it runs without Penumbra")
         if native is not None:
             self.assertEqual(done.returncode, native)

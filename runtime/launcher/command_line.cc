@@ -36,6 +36,11 @@ CommandLine parse_command_line(const std::vector<std::string>& words) {
     line.arguments.assign(words.begin() + 1, words.end());
     return line;
   }
+  if (words.front() == "cache") {
+    line.action = Action::kCache;
+    line.arguments.assign(words.begin() + 1, words.end());
+    return line;
+  }
   if (words.front() == kSymbolizeCommand) {
     line.action = Action::kSymbolize;
     line.arguments.assign(words.begin() + 1, words.end());

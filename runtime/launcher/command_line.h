@@ -12,7 +12,7 @@
 
 namespace penumbra::launcher {
 
-enum class Action { kUsage, kHelp, kVersion, kDemo, kSymbolize, kRewrite, kBisect, kRun };
+enum class Action { kUsage, kHelp, kVersion, kDemo, kSymbolize, kRewrite, kCache, kBisect, kRun };
 
 struct CommandLine {
   Action action = Action::kUsage;

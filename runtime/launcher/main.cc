@@ -12,6 +12,7 @@
 
 #include "runtime/base/options.h"
 #include "runtime/launcher/bisect_command.h"
+#include "runtime/launcher/cache_command.h"
 #include "runtime/launcher/command_line.h"
 #include "runtime/launcher/environment.h"
 #include "runtime/launcher/module_cache.h"
@@ -108,6 +109,7 @@ int dispatch(const std::vector<std::string>& words) {
     case Action::kVersion: return print("penumbra " PENUMBRA_VERSION "\n");
     case Action::kSymbolize: return symbolize_main(line.arguments);
     case Action::kRewrite: return rewrite_main(line.arguments);
+    case Action::kCache: return cache_main(line.arguments);
     case Action::kBisect: return bisect_main(line.options, line.arguments);
     case Action::kDemo: line.arguments = {own_folder() + "/penumbra-demo"}; return run(line);
     case Action::kRun: return run(line);

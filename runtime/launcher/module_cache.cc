@@ -21,6 +21,7 @@
 #include "instrument/rewrite/module_file.h"
 #include "instrument/rewriter_revision.h"
 #include "runtime/base/never_rewritten.h"
+#include "runtime/launcher/cache_prune.h"
 #include "runtime/launcher/program.h"
 
 namespace penumbra::launcher {
@@ -103,7 +104,7 @@ void mark_as_impossible(const std::string& file, const std::string& folder, cons
 // empty one included, is not read but for its headers: that is every file of nearly every start.
 bool has_module_file(const std::string& file, const std::string& folder, const std::string& key) {
   const std::string build_id = rewrite::build_id_of_file(file);
-  if (build_id.empty() || fs::exists(module_path(build_id, folder, key))) return true;
+  if (build_id.empty() || note_use(module_path(build_id, folder, key))) return true;
   try {
     if (!carries_own_checks(rewrite::ElfImage(file))) return false;
     mark_as_impossible(file, folder, key);
@@ -162,9 +163,13 @@ using Progress = std::function<void(std::size_t done, std::size_t all, const std
 
 void make_module_files(std::vector<std::string> files, const std::string& folder, const Wishes& wishes,
                        const Progress& progress) {
-  std::erase_if(files, [&](const std::string& file) {
-    return is_left_alone(file) || has_module_file(file, folder, wishes.key(file));
-  });
+  {
+    const CacheUse use(folder);
+    std::erase_if(files, [&](const std::string& file) {
+      return is_left_alone(file) || has_module_file(file, folder, wishes.key(file));
+    });
+  }
+  if (files.empty()) return;
   // The largest first: the last ones to finish are then small.
   std::ranges::sort(files, std::greater(), [](const std::string& file) {
     std::error_code ignored;
@@ -189,6 +194,8 @@ void make_module_files(std::vector<std::string> files, const std::string& folder
   std::vector<std::jthread> threads;
   const std::size_t most = std::max(1u, std::thread::hardware_concurrency());
   for (std::size_t n = std::min(most, files.size()); n > 0; --n) threads.emplace_back(work);
+  for (std::jthread& thread : threads) thread.join();
+  prune_cache(folder, wishes.cache_limit());  // only here the cache grows
 }
 
 }  // namespace

@@ -33,6 +33,8 @@ class Wishes {
   explicit Wishes(const Options& options);
 
   rewrite::RewriteOptions for_module(const std::string& file) const;
+  // What the cache may hold, in bytes.
+  std::uint64_t cache_limit() const { return options_.cache_limit; }
   // The part of the name of the module's file that stands for them.
   std::string key(const std::string& file) const;
 

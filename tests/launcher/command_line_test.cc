@@ -38,6 +38,8 @@ TEST(CommandLine, ASubCommandIsOneOnlyAsTheFirstWord) {
   EXPECT_EQ(line.action, Action::kSymbolize);
   EXPECT_EQ(line.arguments, (Words{"file", "--x"}));
   EXPECT_EQ(parse_command_line({"junk=0", "symbolize"}).action, Action::kRun);
+  EXPECT_EQ(parse_command_line({"cache", "--clear"}).action, Action::kCache);
+  EXPECT_EQ(parse_command_line({"--", "cache"}).action, Action::kRun);
 }
 
 TEST(CommandLine, ASlashInTheValueDoesNotMakeAProgram) {

@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PENUMBRA, PROGRAM = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
@@ -62,6 +63,40 @@ class Prepare(unittest.TestCase):
         for file in self.cache.iterdir():
             file.chmod(0o666)
         self.assertFalse(self.finds_the_bug())
+
+    def test_what_nobody_uses_goes_when_something_new_is_made(self):
+        self.cache.mkdir(parents=True)
+        old = self.cache / "00ff.0123456789ab.module"
+        young = self.cache / "00fe.0123456789ab.module"
+        for file, days in ((old, 8), (young, 6)):
+            file.write_bytes(b"x" * 100_000)
+            then = time.time() - days * 86400
+            os.utime(file, (then, then))
+        self.run_it(PROGRAM, "-1")
+        self.assertFalse(old.exists(), "of another rewriter, unused for a week")
+        self.assertTrue(young.exists())
+        mine = {file.name for file in self.cache.iterdir()} - {young.name}
+        # All older than the hour, and one is missing: only what this start has found or made is safe from the limit.
+        missing = max(mine)
+        (self.cache / missing).unlink()
+        two_hours_ago = time.time() - 7200
+        for file in self.cache.iterdir():
+            os.utime(file, (two_hours_ago, two_hours_ago))
+        self.run_it("cache_limit=1", PROGRAM, "-1")
+        self.assertEqual({file.name for file in self.cache.iterdir()}, mine)
+        self.assertTrue(self.finds_the_bug())
+
+    def test_the_cache_says_what_it_holds_and_is_cleared(self):
+        self.run_it(PROGRAM, "-1")
+        count = len(list(self.cache.iterdir()))
+        def cache(*words):
+            return subprocess.run([PENUMBRA, "cache", *words], capture_output=True, text=True, check=True, timeout=60,
+                                  env={"HOME": self.home.name}).stdout
+        self.assertRegex(cache(), rf"{self.cache}: kept below 2147.5 MB.*\n  of this rewriter    {count} files, .*\n"
+                                  r"  of other rewriters  0 files, 0.0 MB\n")
+        self.assertRegex(cache("--prune", "cache_limit=1"), "0 files, 0.0 MB taken out")
+        self.assertRegex(cache("--clear"), rf"{count} files, .* taken out")
+        self.assertEqual(list(self.cache.iterdir()), [])
 
     def test_a_script_is_checked_through_its_interpreter(self):
         script = pathlib.Path(self.home.name) / "script"

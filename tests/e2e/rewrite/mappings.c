@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/rseq.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -69,6 +70,9 @@ static void* leave_without_stack(void* unused) {
   size_t bytes;
   pthread_getattr_np(pthread_self(), &attributes);
   pthread_attr_getstack(&attributes, &stack, &bytes);
+  // What the kernel writes for libc when a thread is preempted lies in the stack as well, and it kills who unmaps it.
+  if (__rseq_size != 0)
+    syscall(SYS_rseq, (char*)__builtin_thread_pointer() + __rseq_offset, sizeof(struct rseq), RSEQ_FLAG_UNREGISTER, RSEQ_SIG);
   __asm__ volatile(
       "mov $11, %%eax\n\tsyscall\n\t"
       "xor %%edi, %%edi\n\tmov $60, %%eax\n\tsyscall"

@@ -111,7 +111,7 @@ class Modules(unittest.TestCase):
         self.assertLess(took, 8.5)
         while not (folder / "finished").exists() and time.monotonic() < begin + 30:
             time.sleep(0.1)
-        self.assertEqual((folder / "finished").read_text(), f"rewrite --prepare -o {self.folder.name} --options check=rw:exact=0 {PLUGIN}\n")
+        self.assertEqual((folder / "finished").read_text(), f"rewrite --prepare -o {self.folder.name} --options check=rw:exact=0:cache_limit={2 << 30} {PLUGIN}\n")
 
     def test_a_plugin_opened_by_a_relative_path_is_prepared_too(self):
         shutil.copy(PLUGIN, self.folder.name + "/relative.so")

@@ -10,7 +10,6 @@
 #include "runtime/report/report.h"
 #include "runtime/signals/signals.h"
 #include "runtime/stacks/stacks.h"
-#include "shadow/address_map.h"
 
 namespace penumbra::runtime {
 namespace {

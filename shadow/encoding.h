@@ -50,9 +50,8 @@ inline constexpr ShadowAddr kLowShadowEnd = shadow_of(kLowMemoryEnd);
 inline constexpr ShadowAddr kHighShadowBegin = shadow_of(kHighMemoryBegin);
 inline constexpr ShadowAddr kHighShadowEnd{kHighMemoryBegin.value};
 
-// Under the direct map, may a byte at this address belong to the program at all? False for the shadow, its image, and
-// beyond user space. For the map of this process: has_shadow() in address_map.h.
-constexpr bool has_direct_shadow(AppAddr a) {
+// May a byte at this address belong to the program at all? False for the shadow, its image, and beyond user space.
+constexpr bool has_shadow(AppAddr a) {
   return a < kLowMemoryEnd || (a >= kHighMemoryBegin && a.value < kUserAddressEnd);
 }
 

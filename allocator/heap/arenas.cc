@@ -5,7 +5,6 @@
 #include "allocator/region/regions.h"
 #include "runtime/base/check.h"
 #include "runtime/base/os_linux.h"
-#include "shadow/address_map.h"
 
 namespace penumbra::heap {
 namespace {
@@ -116,7 +115,6 @@ void Arenas::advise_huge_locked(AppRange arena) const {
     if (!is_free) run = next;
     at = next;
   }
-  if (!shadow::is_direct()) return;
   // A huge page of shadow describes 16 MiB, which do not begin where the arena does. At the edges it would cover shadow
   // of others, who give theirs back by the page.
   const AppAddr shadow_begin(round_up(shadow::shadow_of(arena.begin).value, kHugePageSize));

@@ -359,7 +359,7 @@ void StackPool::validate() const {
       PENUMBRA_CHECK(stack.state.load(std::memory_order_acquire) == StackState::kCached);  // T1
       PENUMBRA_CHECK(at(stack.low) == &stack && at(stack.high() - 1) == &stack);
       for (AppAddr a = stack.poisoned; a < stack.high(); a = a + shadow::kGranuleSize) {  // T2
-        PENUMBRA_CHECK_OP(regions_->shadow().units().shadow_byte(a), ==,
+        PENUMBRA_CHECK_OP(*regions_->shadow().units().shadow_at(a).ptr<const std::uint8_t>(), ==,
                           static_cast<std::uint8_t>(shadow::ShadowTag::kStackGone));
       }
       for (std::uint32_t j = 0; j < i; ++j) PENUMBRA_CHECK(cache.stacks[j] != cache.stacks[i]);

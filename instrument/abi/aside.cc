@@ -22,7 +22,7 @@ static_assert(sizeof(Slot) == 16);
 extern "C" {
 
 // Addresses below this have a shadow that an outline check may read, whatever its size (up to 64 bytes); 0 before
-// start(), while aside, and on the paged map.
+// start() and while aside.
 __attribute__((visibility("hidden"))) constinit std::uint64_t penumbra_abi_checked_end = 0;
 __attribute__((visibility("hidden"))) constinit std::uint8_t penumbra_abi_aside = 0;
 
@@ -60,8 +60,7 @@ void start() {
   const shadow::Span& span = shadow::span();
   penumbra_abi_span_low = span.begin.value - (kLargestFastAccess - 1);
   penumbra_abi_span_reach = span.end.value - penumbra_abi_span_low;
-  // The fast paths load from the direct map; without it every check takes the exact way.
-  penumbra_abi_checked_end = shadow::is_direct() ? kUserAddressEnd - kLargestFastAccess : 0;
+  penumbra_abi_checked_end = kUserAddressEnd - kLargestFastAccess;
 }
 
 void stand_aside() {

@@ -3,8 +3,8 @@
 #include "instrument/abi/compiled.h"
 #include "instrument/abi/stack_bounds.h"
 #include "runtime/base/config.h"
+#include "runtime/base/raw_memory.h"
 #include "shadow/address_map.h"
-#include "shadow/bytes.h"
 #include "shadow/poison.h"
 
 namespace penumbra::abi {
@@ -50,18 +50,15 @@ void clear_from(const Stack& stack, AppAddr begin, AppAddr end) {
 
 void clear_frames_until_foreign(AppAddr begin, AppAddr end) {
   if (!shadow::is_reserved() || begin >= end || !shadow::has_shadow(begin) || !shadow::has_shadow(end - 1)) return;
-  AppAddr granule(round_down(begin.value, shadow::kGranuleSize));
-  const AppAddr last(round_down((end - 1).value, shadow::kGranuleSize));
+  std::uint8_t* p = shadow::shadow_of(begin).ptr();
+  std::uint8_t* const last = shadow::shadow_of(end - 1).ptr();
   for (;;) {
-    granule = shadow::first_nonzero(granule, last);
-    if (granule >= last) return;
-    const AppAddr next = granule + shadow::kGranuleSize;
-    const std::uint8_t byte = shadow::load_byte(granule);
+    p = const_cast<std::uint8_t*>(raw_first_nonzero(p, last));
+    if (p >= last) return;
     // A partial granule is a frame's if a frame's tag follows, as it does behind every variable.
-    const bool partial = byte < shadow::kGranuleSize && is_frame_tag(shadow::load_byte(next));
-    if (!partial && !is_frame_tag(byte)) return;
-    shadow::store_byte(granule, 0);
-    granule = next;
+    const bool partial = *p < shadow::kGranuleSize && is_frame_tag(p[1]);
+    if (!partial && !is_frame_tag(*p)) return;
+    *p++ = 0;
   }
 }
 
@@ -134,13 +131,10 @@ __attribute__((visibility("hidden"))) void penumbra_abi_unpoison_stack_memory(Ap
   if (shadow::is_reserved()) shadow::unpoison_any(address, bytes);
 }
 
-// clang's __asan_set_shadow_XX: `bytes` bytes of *shadow* become `value`; its long runs of a frame's description. The
-// address is the direct map's, whichever map this process has: compiled into the code.
+// clang's __asan_set_shadow_XX: `bytes` bytes of *shadow* become `value`; its long runs of a frame's description.
 __attribute__((visibility("hidden"))) void penumbra_abi_set_shadow(std::uint8_t* shadow_bytes, std::size_t bytes,
                                                                    int value) {
-  if (shadow::is_reserved()) {
-    shadow::set_bytes(shadow::app_of(ShadowAddr(shadow_bytes)), bytes, static_cast<std::uint8_t>(value));
-  }
+  if (shadow::is_reserved()) raw_set(shadow_bytes, value, bytes);
 }
 
 }  // extern "C"

@@ -36,7 +36,6 @@
 #include "instrument/libc/locking.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/own_ranges.h"
-#include "shadow/address_map.h"
 #include "shadow/poison.h"
 
 namespace penumbra::libc {

@@ -1,5 +1,4 @@
 #include "runtime/report/diagnose.h"
-#include "shadow/address_map.h"
 
 #include <signal.h>
 

@@ -239,7 +239,8 @@ TEST(Worker, ForkedChildHasNoneAndStartsItsOwn) {
       if (count_threads() != 1 || regions->is_worker_serving()) return 1;
       make_due(regions);
       if (!is_there()) return 2;
-      if (!comes_true([&] { return is_purged(regions); })) return 3;
+      // Some may have waited when the child began, so a pass may begin before all is freed: the rest is not due.
+      if (!comes_true([&] { return regions->stats().lazy_bytes < kMiB; })) return 3;
       regions->hold_worker();
       regions->validate();
       return 0;

@@ -4,12 +4,14 @@ finds_test.py PENUMBRA LIBRARY PROGRAM..."""
 
 import pathlib
 import re
-import subprocess
 import sys
-import tempfile
 import unittest
 
-PENUMBRA, LIBRARY, *PROGRAMS = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+sys.dont_write_bytecode = True
+
+from rewriting import WithModules  # noqa: E402  (no bytecode beside the sources)
+
+PROGRAMS = [str(pathlib.Path(a).resolve()) for a in sys.argv[3:]]
 
 # number: class, access, function
 BUGS = {
@@ -34,21 +36,15 @@ BUGS = {
 }
 
 
-class Finds(unittest.TestCase):
+class Finds(WithModules):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="penumbra-modules.")
-        subprocess.run([PENUMBRA, "rewrite", "-o", cls.folder.name, *PROGRAMS], check=True)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
+        super().setUpClass()
+        cls.rewrite(*PROGRAMS)
 
     def run_program(self, program, number, rewrite=1):
         # libc=0: what is found here, rewritten code found.
-        options = f"rewrite={rewrite}:libc=0:cache={self.folder.name}"
-        return subprocess.run([program, str(number)], capture_output=True, text=True, check=False, timeout=60,
-                              env={"LD_PRELOAD": LIBRARY, "PENUMBRA_OPTIONS": options, "PATH": "/usr/bin:/bin"})
+        return self.run_rewritten(program, str(number), options=f"rewrite={rewrite}:libc=0")
 
     def test_each_bug_is_found_in_its_function(self):
         for program in PROGRAMS:

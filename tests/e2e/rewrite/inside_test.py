@@ -3,12 +3,14 @@
 functions and deep recursion: inside_test.py PENUMBRA PROGRAM"""
 
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-PENUMBRA, PROGRAM = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+sys.dont_write_bytecode = True
+
+from rewriting import WithHome  # noqa: E402  (no bytecode beside the sources)
+
+PROGRAM = str(pathlib.Path(sys.argv[2]).resolve())
 MISSING = 77  # the library is not installed
 CASES = {
     "checksum_zlib": ("slab-out-of-bounds in adler32", "libz.so", "Read of size"),
@@ -22,19 +24,10 @@ CASES |= {name: ("slab-out-of-bounds in bad_store", "inside", "Write of size 1")
           for name in ("constructor", "thread", "signal_handler", "comparator", "exit_handler", "recursion")}
 
 
-class Inside(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.home = tempfile.TemporaryDirectory(prefix="penumbra-home.")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.home.cleanup()
-
+class Inside(WithHome):
     def run_it(self, name):
         # libc=0: what is found here, rewritten code found.
-        return subprocess.run([PENUMBRA, "rewrite=1", "libc=0", PROGRAM, name], capture_output=True, text=True, check=False, timeout=300,
-                              env={"HOME": self.home.name, "PATH": "/usr/bin:/bin"})
+        return self.launch("rewrite=1", "libc=0", PROGRAM, name, timeout=300)
 
     def test_each_is_found_where_it_is(self):
         # A library that is loaded later may come too late to be rewritten the first time: it is ready the second.

@@ -8,12 +8,14 @@ that much is copied); none is reported twice.
 
 import pathlib
 import re
-import subprocess
 import sys
-import tempfile
 import unittest
 
-PENUMBRA, LIBRARY, PROGRAM = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+sys.dont_write_bytecode = True
+
+from rewriting import WithModules, libc_of  # noqa: E402  (no bytecode beside the sources)
+
+PROGRAM = str(pathlib.Path(sys.argv[3]).resolve())
 
 OUT = "slab-out-of-bounds"
 # number: class, access, module of the access, public function of libc on the stack ("" where it was a tail call), function
@@ -38,20 +40,14 @@ BUGS = {
 }
 
 
-class Finds(unittest.TestCase):
+class Finds(WithModules):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="penumbra-modules.")
-        libc = re.search(r"(/\S*libc\.so\.6)", subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout)
-        subprocess.run([PENUMBRA, "rewrite", "-o", cls.folder.name, PROGRAM, libc[1]], check=True)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
+        super().setUpClass()
+        cls.rewrite(PROGRAM, libc_of(PROGRAM))
 
     def run_program(self, number):
-        return subprocess.run([PROGRAM, str(number)], capture_output=True, text=True, check=False, timeout=60,
-                              env={"LD_PRELOAD": LIBRARY, "PENUMBRA_OPTIONS": f"rewrite=1:cache={self.folder.name}"})
+        return self.run_rewritten(PROGRAM, str(number))
 
     def test_each_bug_is_found_once_and_where_it_is(self):
         for number, (kind, access, module, public, function) in BUGS.items():

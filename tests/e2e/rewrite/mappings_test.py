@@ -3,26 +3,19 @@
 (memory ruling 3): mappings_test.py PENUMBRA PROGRAM (built from mappings.c)"""
 
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-PENUMBRA, PROGRAM = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+sys.dont_write_bytecode = True
+
+from rewriting import WithHome  # noqa: E402  (no bytecode beside the sources)
+
+PROGRAM = str(pathlib.Path(sys.argv[2]).resolve())
 
 
-class Mappings(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.home = tempfile.TemporaryDirectory(prefix="penumbra-home.")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.home.cleanup()
-
+class Mappings(WithHome):
     def run_it(self, which, *options):
-        return subprocess.run([PENUMBRA, "rewrite=1", *options, PROGRAM, which], capture_output=True, text=True, check=False, timeout=120,
-                              env={"HOME": self.home.name, "PATH": "/usr/bin:/bin"})
+        return self.launch("rewrite=1", *options, PROGRAM, which)
 
     def test_stale_poison_is_gone_with_its_mapping(self):
         for which in "unmapped", "mapped_over", "mapped_over_by_any_number", "moved", "break":

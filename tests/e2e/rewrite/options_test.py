@@ -3,27 +3,20 @@
 options_test.py PENUMBRA PROGRAM"""
 
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-PENUMBRA, PROGRAM = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+sys.dont_write_bytecode = True
+
+from rewriting import WithHome  # noqa: E402  (no bytecode beside the sources)
+
+PROGRAM = str(pathlib.Path(sys.argv[2]).resolve())
 STORE, LOAD, WIDE_LOAD, MISALIGNED = "store", "load", "wide", "misaligned"
 
 
-class Options(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.home = tempfile.TemporaryDirectory(prefix="penumbra-home.")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.home.cleanup()
-
+class Options(WithHome):
     def run_it(self, which, *options, rewrite="rewrite=1", libc="libc=0"):
-        done = subprocess.run([PENUMBRA, rewrite, libc, *options, PROGRAM, which], capture_output=True, text=True,
-                              check=False, timeout=120, env={"HOME": self.home.name, "PATH": "/usr/bin:/bin"})
+        done = self.launch(rewrite, libc, *options, PROGRAM, which)
         self.assertEqual(done.stdout, "end\n", done.stderr)
         return done.stderr
 
@@ -31,7 +24,7 @@ class Options(unittest.TestCase):
         return f"BUG: KASAN: slab-out-of-bounds in {which}" in self.run_it(which, *options)
 
     def list_file(self, text):
-        file = pathlib.Path(self.home.name) / "optout"
+        file = pathlib.Path(self.folder.name) / "optout"
         file.write_text(text)
         return f"optout={file}"
 
@@ -76,8 +69,7 @@ class Options(unittest.TestCase):
         self.assertFalse(self.finds(STORE, self.list_file("* *\n")))
 
     def test_an_unreadable_list_is_one_line(self):
-        done = subprocess.run([PENUMBRA, "rewrite=1", "optout=/nowhere", PROGRAM, LOAD], capture_output=True, text=True, check=False,
-                              env={"HOME": self.home.name, "PATH": "/usr/bin:/bin"})
+        done = self.launch("rewrite=1", "optout=/nowhere", PROGRAM, LOAD)
         self.assertIn("optout=/nowhere cannot be read", done.stderr)
 
 

@@ -3,26 +3,19 @@
 
 import pathlib
 import re
-import subprocess
 import sys
-import tempfile
 import unittest
 
-PENUMBRA, PROGRAM = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+sys.dont_write_bytecode = True
+
+from rewriting import WithHome  # noqa: E402  (no bytecode beside the sources)
+
+PROGRAM = str(pathlib.Path(sys.argv[2]).resolve())
 
 
-class Places(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.home = tempfile.TemporaryDirectory(prefix="penumbra-home.")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.home.cleanup()
-
+class Places(WithHome):
     def reports(self, word):
-        done = subprocess.run([PENUMBRA, "rewrite=1", PROGRAM, word], capture_output=True, text=True, check=False,
-                              timeout=120, env={"HOME": self.home.name, "PATH": "/usr/bin:/bin"})
+        done = self.launch("rewrite=1", PROGRAM, word)
         self.assertIn("end\n", done.stderr)
         return re.split(r"^=+\n(?=BUG: )", done.stderr, flags=re.MULTILINE)[1:]
 

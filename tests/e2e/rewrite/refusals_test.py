@@ -9,18 +9,18 @@ import sys
 import tempfile
 import unittest
 
-PENUMBRA, LIBRARY, START, BUGS, SEALED, SIGNALS = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+sys.dont_write_bytecode = True
+
+from rewriting import WithModules  # noqa: E402  (no bytecode beside the sources)
+
+LIBRARY, START, BUGS, SEALED, SIGNALS = (str(pathlib.Path(a).resolve()) for a in sys.argv[2:])
 
 
-class Refusals(unittest.TestCase):
+class Refusals(WithModules):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="penumbra-modules.")
-        subprocess.run([PENUMBRA, "rewrite", "-o", cls.folder.name, BUGS, SEALED], check=True)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
+        super().setUpClass()
+        cls.rewrite(BUGS, SEALED)
 
     def run_it(self, *command, rewrite="1", options="", **environment):
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60,

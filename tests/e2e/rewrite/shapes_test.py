@@ -8,32 +8,29 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 
-PENUMBRA, LIBRARY, *PROGRAMS = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+sys.dont_write_bytecode = True
+
+from rewriting import WithModules  # noqa: E402  (no bytecode beside the sources)
+
+PROGRAMS = [str(pathlib.Path(a).resolve()) for a in sys.argv[3:]]
 KINDS = {"over": "slab-out-of-bounds", "under": "slab-out-of-bounds", "freed": "slab-use-after-free", "moved": "slab-use-after-free",
          "far": ""}
 # Those whose first operand is read; the others write.
 READS = re.compile(r"read_|float_|integer_load|conditional_move|bit_test|repeat_load|repeat_scan|table_lookup|masked_load|gather|push_pop")
 
 
-class Shapes(unittest.TestCase):
+class Shapes(WithModules):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="penumbra-modules.")
-        subprocess.run([PENUMBRA, "rewrite", "-o", cls.folder.name, *PROGRAMS], check=True)
+        super().setUpClass()
+        cls.rewrite(*PROGRAMS)
         cls.names = subprocess.run([PROGRAMS[0]], capture_output=True, text=True, check=True).stdout.split()
         assert len(cls.names) >= 40
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
-
     def run_program(self, program, *arguments):
-        options = f"rewrite=1:libc=0:cache={self.folder.name}"
-        return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=60,
-                              env={"LD_PRELOAD": LIBRARY, "PENUMBRA_OPTIONS": options, "PATH": "/usr/bin:/bin"})
+        return self.run_rewritten(program, *arguments, options="rewrite=1:libc=0")
 
     def check(self, program, name, kind):
         with self.subTest(program=pathlib.Path(program).name, shape=name, buffer=kind):

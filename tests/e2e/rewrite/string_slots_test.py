@@ -6,10 +6,13 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 
-PENUMBRA, LIBRARY, PROGRAM = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+sys.dont_write_bytecode = True
+
+from rewriting import PENUMBRA, WithModules, libc_of  # noqa: E402  (no bytecode beside the sources)
+
+PROGRAM = str(pathlib.Path(sys.argv[3]).resolve())
 
 # glibc.cpu.hwcaps, from all that this processor has down to what every x86-64 has.
 PROCESSORS = [
@@ -22,16 +25,12 @@ PROCESSORS = [
 ]
 
 
-class Slots(unittest.TestCase):
+class Slots(WithModules):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="penumbra-modules.")
-        cls.libc = re.search(r"(/\S*libc\.so\.6)", subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout)[1]
-        subprocess.run([PENUMBRA, "rewrite", "-o", cls.folder.name, PROGRAM, cls.libc], check=True)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
+        super().setUpClass()
+        cls.libc = libc_of(PROGRAM)
+        cls.rewrite(PROGRAM, cls.libc)
 
     # Not understood, or entered behind its begin while its own computed jumps leave no room for another jump.
     def may_be_left(self, offset):
@@ -47,8 +46,7 @@ class Slots(unittest.TestCase):
             with self.subTest(processor=processor):
                 environment = {"GLIBC_TUNABLES": f"glibc.cpu.hwcaps={processor}"} if processor else {}
                 alone = subprocess.run([PROGRAM], capture_output=True, text=True, check=True, timeout=60, env=environment)
-                ours = subprocess.run([PROGRAM], capture_output=True, text=True, check=False, timeout=60, env={
-                    "LD_PRELOAD": LIBRARY, "PENUMBRA_OPTIONS": f"rewrite=1:cache={self.folder.name}", **environment})
+                ours = self.run_rewritten(PROGRAM, **environment)
                 self.assertEqual((ours.stderr, ours.returncode), ("", 0))
                 unchecked = re.findall(r"^unchecked: offset (\w+)$", ours.stdout, re.MULTILINE)
                 for offset in unchecked:

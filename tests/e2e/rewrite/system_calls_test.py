@@ -3,13 +3,14 @@
 they are rewritten or when they run: system_calls_test.py PENUMBRA LIBRARY PROGRAM (built from system_call_bugs.c)."""
 
 import pathlib
-import re
-import subprocess
 import sys
-import tempfile
 import unittest
 
-PENUMBRA, LIBRARY, PROGRAM = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+sys.dont_write_bytecode = True
+
+from rewriting import WithModules, libc_of  # noqa: E402  (no bytecode beside the sources)
+
+PROGRAM = str(pathlib.Path(sys.argv[3]).resolve())
 
 OUT = "slab-out-of-bounds"
 FREED = "slab-use-after-free"
@@ -37,20 +38,14 @@ BUGS = {
 ONLY_WHEN_STRICT = 18
 
 
-class SystemCalls(unittest.TestCase):
+class SystemCalls(WithModules):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="penumbra-modules.")
-        libc = re.search(r"(/\S*libc\.so\.6)", subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout)
-        subprocess.run([PENUMBRA, "rewrite", "-o", cls.folder.name, PROGRAM, libc[1]], check=True)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
+        super().setUpClass()
+        cls.rewrite(PROGRAM, libc_of(PROGRAM))
 
     def run_program(self, number, options=""):
-        return subprocess.run([PROGRAM, str(number)], capture_output=True, text=True, check=False, timeout=60,
-                              env={"LD_PRELOAD": LIBRARY, "PENUMBRA_OPTIONS": f"rewrite=1:cache={self.folder.name}:{options}"})
+        return self.run_rewritten(PROGRAM, str(number), options=f"rewrite=1:{options}")
 
     def test_each_bug_is_found_once_at_its_call(self):
         for number, (kind, access, call, function) in BUGS.items():

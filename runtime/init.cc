@@ -133,7 +133,7 @@ void before_end() {
   if (process_options().stats) say_stats();
 }
 
-// The launcher's default_cache_folder(), by the same variables.
+// The launcher's cache_folder(), by the same variables.
 void append_cache_folder(TextBuffer& folder, const Options& options, char** envp) {
   const char* const cache = find_environment(envp, "XDG_CACHE_HOME");
   const char* const home = find_environment(envp, "HOME");

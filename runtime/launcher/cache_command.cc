@@ -3,17 +3,16 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <cstdlib>
 
 #include "runtime/base/options.h"
 #include "runtime/launcher/cache_prune.h"
+#include "runtime/launcher/command_line.h"
 #include "runtime/launcher/module_cache.h"
+#include "runtime/launcher/tool_arguments.h"
 
 namespace penumbra::launcher {
 namespace {
-
-constexpr int kBadCommandLine = 125;
 
 struct Sum {
   std::size_t files = 0;
@@ -59,20 +58,14 @@ int cache_main(const std::vector<std::string>& arguments) {
   app.add_flag("--prune", prunes, "take out what the limit and its age do not let stay, as happens by itself");
   app.add_flag("--clear", clears, "take out everything; what processes use they keep");
   app.add_option("KEY=VALUE", options, "cache= and cache_limit= as a run would have them");
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-  try {
-    app.parse(std::move(reversed));
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "penumbra: cache: {}\n", error.what());
-    return kBadCommandLine;
-  }
+  if (const auto status = parse_arguments(app, "cache", arguments)) return *status;
   Options given;
   parse_options(given, std::getenv("PENUMBRA_OPTIONS"), nullptr, nullptr);
-  for (const std::string& option : options) parse_options(given, option.c_str(), nullptr, nullptr);
-  const std::string folder = given.cache[0] != '\0' ? given.cache : default_cache_folder();
+  for (const std::string& option : options) {
+    check_option(option);
+    parse_options(given, option.c_str(), nullptr, nullptr);
+  }
+  const std::string folder = cache_folder(given);
   if (clears) {
     fmt::print("{}: {} taken out\n", folder, words(sum_of(clear_cache(folder))));
   } else if (prunes) {

@@ -8,7 +8,7 @@
 
 namespace penumbra::launcher {
 
-// Returns the exit status.
+// Returns the exit status; throws CommandLineError.
 int cache_main(const std::vector<std::string>& arguments);
 
 }  // namespace penumbra::launcher

@@ -24,9 +24,13 @@ constexpr std::string_view kEnding = ".module";
 // Of a file that is being written: a dot and what mkostemp() made.
 constexpr std::size_t kTemporaryBytes = 7;
 
+int open_folder(const std::string& path) {
+  return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
 class Folder {
  public:
-  explicit Folder(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
+  explicit Folder(const std::string& path) : fd_(open_folder(path)) {}
   ~Folder() {
     if (fd_ >= 0) close(fd_);
   }
@@ -127,7 +131,7 @@ bool note_use(const std::string& path) {
   return true;
 }
 
-CacheUse::CacheUse(const std::string& folder) : fd_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+CacheUse::CacheUse(const std::string& folder) : fd_(open_folder(folder)) {
   if (fd_ >= 0) flock(fd_, LOCK_SH);
 }
 

@@ -13,7 +13,16 @@ bool is_option(const std::string& word) {
   return equals != std::string::npos && word.find('/') > equals;
 }
 
-// The same parser and the same words as in the checked process, but here a refused piece is an error.
+// Sub-commands that take all that follows.
+struct Tool {
+  const char* name;
+  Action action;
+};
+constexpr Tool kTools[] = {
+    {"rewrite", Action::kRewrite}, {"cache", Action::kCache}, {kSymbolizeCommand, Action::kSymbolize}};
+
+}  // namespace
+
 void check_option(const std::string& word) {
   Options scratch;
   parse_options(
@@ -26,23 +35,12 @@ void check_option(const std::string& word) {
       nullptr);
 }
 
-}  // namespace
-
 CommandLine parse_command_line(const std::vector<std::string>& words) {
   CommandLine line;
   if (words.empty()) return line;
-  if (words.front() == "rewrite") {
-    line.action = Action::kRewrite;
-    line.arguments.assign(words.begin() + 1, words.end());
-    return line;
-  }
-  if (words.front() == "cache") {
-    line.action = Action::kCache;
-    line.arguments.assign(words.begin() + 1, words.end());
-    return line;
-  }
-  if (words.front() == kSymbolizeCommand) {
-    line.action = Action::kSymbolize;
+  for (const Tool& tool : kTools) {
+    if (words.front() != tool.name) continue;
+    line.action = tool.action;
     line.arguments.assign(words.begin() + 1, words.end());
     return line;
   }

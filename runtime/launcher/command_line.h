@@ -25,6 +25,9 @@ struct CommandLineError {
   std::string what;
 };
 
+// Throws CommandLineError where the checked process would refuse `key=value`: the same parser, and the same words.
+void check_option(const std::string& word);
+
 // `words` without argv[0]. Throws CommandLineError.
 CommandLine parse_command_line(const std::vector<std::string>& words);
 

@@ -75,7 +75,7 @@ void prepare(const Program& program, const std::string& given) {
   parse_options(options, getenv("PENUMBRA_OPTIONS"), nullptr, nullptr);
   parse_options(options, given.c_str(), nullptr, nullptr);
   if (options.rewrite == RewriteKind::kOff) return;
-  const std::string folder = options.cache[0] != '\0' ? options.cache : default_cache_folder();
+  const std::string folder = cache_folder(options);
   if (folder.empty()) {
     say("rewrite=1 needs cache=FOLDER, or HOME in the environment; nothing is rewritten");
   } else {

@@ -104,10 +104,11 @@ void mark_as_impossible(const std::string& file, const std::string& folder, cons
 // empty one included, is not read but for its headers: that is every file of nearly every start.
 bool has_module_file(const std::string& file, const std::string& folder, const std::string& key) {
   const std::string build_id = rewrite::build_id_of_file(file);
-  if (build_id.empty() || note_use(module_path(build_id, folder, key))) return true;
+  const fs::path module = module_path(build_id, folder, key);
+  if (build_id.empty() || note_use(module)) return true;
   try {
     if (!carries_own_checks(rewrite::ElfImage(file))) return false;
-    mark_as_impossible(file, folder, key);
+    std::ofstream{module};  // as mark_as_impossible() does
   } catch (const rewrite::ImageError&) {
   }
   return true;  // nothing can be made
@@ -115,7 +116,8 @@ bool has_module_file(const std::string& file, const std::string& folder, const s
 
 }  // namespace
 
-std::string default_cache_folder() {
+std::string cache_folder(const Options& options) {
+  if (options.cache[0] != '\0') return options.cache;
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
     return std::string(cache) + "/penumbra";
   }

@@ -16,8 +16,8 @@
 
 namespace penumbra::launcher {
 
-// $XDG_CACHE_HOME/penumbra, else ~/.cache/penumbra; empty where neither variable is set.
-std::string default_cache_folder();
+// cache=, else $XDG_CACHE_HOME/penumbra, else ~/.cache/penumbra; empty where none of them is set.
+std::string cache_folder(const Options& options);
 
 struct RewriteResult {
   rewrite::RewriteStats stats;

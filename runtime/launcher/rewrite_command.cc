@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "runtime/launcher/module_cache.h"
+#include "runtime/launcher/tool_arguments.h"
 
 namespace penumbra::launcher {
 namespace {
@@ -14,7 +15,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kOneFailed = 1;
-constexpr int kBadCommandLine = 125;
 
 struct Wish {
   std::vector<std::string> files;
@@ -80,17 +80,8 @@ int rewrite_main(const std::vector<std::string>& arguments) {
                  "show a function (by name, or 0xADDRESS in it) beside its rewritten copy");
   app.add_flag("--relocate-only", wish.relocate_only, "move code without checks, to see what moving alone costs");
   app.add_option("--options", wish.options,
-                 "check=, exact= and optout= as a run would have them, separated by colons");
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-  try {
-    app.parse(std::move(reversed));
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "penumbra: rewrite: {}\n", error.what());
-    return kBadCommandLine;
-  }
+                 "check=, exact=, optout= and cache_limit= as a run would have them, separated by colons");
+  if (const auto status = parse_arguments(app, "rewrite", arguments)) return *status;
   Options given;
   parse_options(given, wish.options.c_str(), nullptr, nullptr);
   Wishes wishes;

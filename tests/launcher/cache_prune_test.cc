@@ -7,12 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
 #include "instrument/rewriter_revision.h"
+#include "tests/support/scratch_folder.h"
 
 namespace penumbra::launcher {
 namespace {
@@ -91,12 +91,6 @@ TEST(CachePrune, OnlyNamesOfModuleFilesAreTheCaches) {
 
 class CacheFolder : public testing::Test {
  protected:
-  CacheFolder() {
-    std::string name = (fs::temp_directory_path() / "penumbra-cache.XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~CacheFolder() override { fs::remove_all(path_); }
-
   std::string put(const std::string& name, std::time_t age) {
     const std::string file = path_ + "/" + name;
     std::ofstream(file) << std::string(10'000, 'x');
@@ -112,7 +106,8 @@ class CacheFolder : public testing::Test {
     return all;
   }
 
-  std::string path_;
+  const tests::ScratchFolder folder_;
+  const std::string& path_ = folder_.path();
 };
 
 using NameSet = std::set<std::string>;

@@ -28,6 +28,7 @@ class ScratchFolder {
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 
+  const std::string& path() const { return path_; }
   std::string operator/(std::string_view name) const { return path_ + '/' + std::string(name); }
 
   // Writes a file and returns its path.

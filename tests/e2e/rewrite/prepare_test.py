@@ -95,6 +95,11 @@ class Prepare(unittest.TestCase):
         self.assertRegex(cache(), rf"{self.cache}: kept below 2147.5 MB.*\n  of this rewriter    {count} files, .*\n"
                                   r"  of other rewriters  0 files, 0.0 MB\n")
         self.assertRegex(cache("--prune", "cache_limit=1"), "0 files, 0.0 MB taken out")
+        for words in ["cahce=/nowhere"], ["everything"]:
+            refused = subprocess.run([PENUMBRA, "cache", "--clear", *words], capture_output=True, text=True, check=False, timeout=60,
+                                     env={"HOME": self.home.name, "PATH": "/usr/bin:/bin"})
+            self.assertEqual((refused.returncode, refused.stdout), (125, ""))
+            self.assertRegex(refused.stderr, r"\Apenumbra: [^\n]*" + words[0].split("=")[0] + r"[^\n]*\n\Z")
         self.assertRegex(cache("--clear"), rf"{count} files, .* taken out")
         self.assertEqual(list(self.cache.iterdir()), [])
 

@@ -1,6 +1,7 @@
 #include "allocator/heap/mimalloc_link.h"
 
 #include "runtime/base/config.h"
+#include "runtime/base/file_name.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/raw_memory.h"
 
@@ -20,13 +21,6 @@ bool same(const char* a, const char* b) {
     ++b;
   }
   return *a == *b;
-}
-
-bool starts_with(const char* text, const char* start) {
-  while (*start != '\0') {
-    if (*text++ != *start++) return false;
-  }
-  return true;
 }
 
 // What the dynamic section of a loaded library says, as pointers.
@@ -63,11 +57,7 @@ struct Library {
 };
 
 int find_library(dl_phdr_info* info, std::size_t, void* out) {
-  const char* name = info->dlpi_name;
-  for (const char* c = name; *c != '\0'; ++c) {
-    if (*c == '/') name = c + 1;
-  }
-  if (!starts_with(name, "libmimalloc.so")) return 0;
+  if (!starts_with(base_name(info->dlpi_name), "libmimalloc.so")) return 0;
   Library& library = *static_cast<Library*>(out);
   library = Library();
   library.base = info->dlpi_addr;

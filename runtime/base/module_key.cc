@@ -1,5 +1,6 @@
 #include "runtime/base/module_key.h"
 
+#include "runtime/base/file_name.h"
 #include "runtime/base/module_format.h"
 #include "runtime/base/raw_memory.h"
 
@@ -8,14 +9,6 @@ namespace {
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r';
-}
-
-const char* base_name(const char* path) {
-  const char* name = path;
-  for (; *path != '\0'; ++path) {
-    if (*path == '/') name = path + 1;
-  }
-  return name;
 }
 
 Word next_word(const char*& at, const char* end) {

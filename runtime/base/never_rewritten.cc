@@ -1,5 +1,7 @@
 #include "runtime/base/never_rewritten.h"
 
+#include "runtime/base/file_name.h"
+
 namespace penumbra {
 namespace {
 
@@ -7,20 +9,10 @@ namespace {
 constexpr const char* kNeverRewritten[] = {"ld-linux", "linux-vdso", "libpenumbra", "libmimalloc",
                                            "libasan",  "libtsan",    "libubsan",    "liblsan"};
 
-bool starts_with(const char* text, const char* prefix) {
-  for (; *prefix != '\0'; ++prefix, ++text) {
-    if (*text != *prefix) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 bool is_never_rewritten(const char* path) {
-  const char* name = path;
-  for (; *path != '\0'; ++path) {
-    if (*path == '/') name = path + 1;
-  }
+  const char* const name = base_name(path);
   for (const char* prefix : kNeverRewritten) {
     if (starts_with(name, prefix)) return true;
   }

@@ -21,12 +21,6 @@ constexpr std::size_t kUnlimitedStack = std::size_t{64} << 20;
 constinit thread_local Stack t_own;
 constinit thread_local Stack t_last_unknown;
 
-AppAddr thread_pointer() {
-  std::uintptr_t tp;
-  asm("movq %%fs:0, %0" : "=r"(tp));  // the ABI keeps the pointer to itself there
-  return AppAddr(tp);
-}
-
 Stack main_stack() {
   const AppAddr high(__libc_stack_end);
   const std::size_t limit = std::min<std::size_t>(os::stack_limit(), kUnlimitedStack);
@@ -67,7 +61,7 @@ bool mapping_around(AppAddr a, AppRange& range) {
 // A pthread's stack: the mapping that holds its thread pointer, up to that.
 Stack thread_stack() {
   AppRange mapping;
-  const AppAddr tp = thread_pointer();
+  const AppAddr tp = os::thread_pointer();
   if (!mapping_around(tp, mapping) || mapping.begin == tp) return {};
   return {StackKind::kOwn, {mapping.begin, tp}};
 }
@@ -75,7 +69,7 @@ Stack thread_stack() {
 }  // namespace
 
 void set_own_stack(AppAddr low) {
-  const AppAddr tp = thread_pointer();
+  const AppAddr tp = os::thread_pointer();
   if (low < tp) t_own = {StackKind::kOwn, {low, tp}};
 }
 
@@ -116,7 +110,7 @@ Stack stack_around(AppAddr sp) {
   AppRange mapping;
   if (!mapping_around(sp, mapping)) {
     // No look at the mappings (sealed, or no /proc): a thread's stack lies below its thread pointer, and not far.
-    const AppAddr tp = thread_pointer();
+    const AppAddr tp = os::thread_pointer();
     if (sp >= tp || tp - sp > kUnlimitedStack) return {};
     return {StackKind::kUnknown, {AppAddr(round_down(sp.value, kPageSize)), tp}};
   }

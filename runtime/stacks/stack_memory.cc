@@ -28,12 +28,6 @@ struct OwnStack {
 
 constinit thread_local OwnStack t_own;
 
-std::uintptr_t thread_pointer() {
-  std::uintptr_t value;
-  asm("mov %%fs:0, %0" : "=r"(value));
-  return value;
-}
-
 __attribute__((always_inline)) inline std::uintptr_t stack_pointer() {
   std::uintptr_t value;
   asm("mov %%rsp, %0" : "=r"(value));
@@ -103,7 +97,7 @@ class MapsReader {
 // The mapping that ends in, or goes on behind, the thread control block. Not for the first thread, whose block is
 // in memory of the loader's.
 void look_up_own_stack() {
-  const std::uintptr_t block = thread_pointer();
+  const std::uintptr_t block = os::thread_pointer().value;
   if (os::gettid() == os::getpid()) return;
   std::uintptr_t low;
   std::uintptr_t high;

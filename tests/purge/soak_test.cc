@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "allocator/region/stack_pool.h"
+#include "runtime/base/os_linux.h"
 #include "tests/purge/support.h"
 
 namespace penumbra::region {
@@ -126,12 +127,6 @@ int run_thread(StackPool& pool, LazyRegions& regions, unsigned seed, bool detach
   return life.wrong;
 }
 
-AppAddr thread_pointer() {
-  std::uintptr_t tp;
-  asm("movq %%fs:0, %0" : "=r"(tp));
-  return AppAddr(tp);
-}
-
 TEST(Soak, MixedWorkMakesNoErrorGrowsNothingAndLeavesNothing) {
   const char* const wanted = std::getenv("PENUMBRA_SOAK_SECONDS");
   const auto until =
@@ -172,7 +167,7 @@ TEST(Soak, MixedWorkMakesNoErrorGrowsNothingAndLeavesNothing) {
       const pid_t child = fork();
       if (child == 0) {
         regions->fork_child();
-        pool.fork_child(thread_pointer());
+        pool.fork_child(os::thread_pointer());
         alarm(60);
         const int bad = live(regions, 77, 500) + run_thread(pool, regions, 78, false);
         pool.validate();

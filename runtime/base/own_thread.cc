@@ -37,18 +37,12 @@ struct ThreadLocals {
 };
 constinit ThreadLocals g_locals;
 
-std::uintptr_t* descriptor() {
-  std::uintptr_t* self;
-  asm("movq %%fs:0, %0" : "=r"(self));
-  return self;
-}
-
 int find_this_module(dl_phdr_info* info, std::size_t size, void*) {
   if (size < offsetof(dl_phdr_info, dlpi_tls_data) + sizeof info->dlpi_tls_data || info->dlpi_tls_data == nullptr) {
     return 0;
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(info->dlpi_tls_data);
-  const auto fs = reinterpret_cast<std::uintptr_t>(descriptor());
+  const std::uintptr_t fs = os::thread_pointer().value;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& header = info->dlpi_phdr[i];
     if (header.p_type != PT_TLS) continue;
@@ -88,7 +82,9 @@ void OwnThread::destroy() {
 }
 
 void OwnThread::enter(void* self) {
-  const auto& thread = *static_cast<const OwnThread*>(self);
+  auto& thread = *static_cast<OwnThread*>(self);
+  // Here, and not by who started it: it may be over before that one runs again.
+  thread.last_tid_.store(thread.tid_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   os::raw_syscall(SYS_prctl, PR_SET_NAME, reinterpret_cast<long>(thread.name_));
   // A real-time thread that started us must not make us one: whoever waits for us may have a lower priority.
   const sched_param no_priority{};
@@ -104,9 +100,10 @@ bool OwnThread::start(const char* name, void (*function)(void*), void* argument)
   name_ = name;
   function_ = function;
   argument_ = argument;
-  const std::uintptr_t* const mine = descriptor();
+  const AppAddr own = os::thread_pointer();
+  const auto* const mine = own.ptr<const std::uintptr_t>();
   const AppAddr top = memory_ + (kPageSize + kStackBytes);
-  const std::uintptr_t in_page = reinterpret_cast<std::uintptr_t>(mine) % kPageSize;
+  const std::uintptr_t in_page = own.value % kPageSize;
   const AppAddr fs(round_up(top.value + g_locals.below, kPageSize) + in_page);
   const AppAddr locals = fs - g_locals.below;
   raw_set(locals.ptr(), 0, g_locals.below);
@@ -121,7 +118,6 @@ bool OwnThread::start(const char* name, void (*function)(void*), void* argument)
   const os::SignalSet old = os::block_signals(~os::SignalSet{0});
   const os::Result made(penumbra_clone_thread(kFlags, top.ptr<void>(), enter, this, &tid_, words));
   os::restore_signals(old);
-  if (made.ok()) last_tid_.store(static_cast<std::uint32_t>(made.value()), std::memory_order_relaxed);
   return made.ok();
 }
 
@@ -135,11 +131,13 @@ bool OwnThread::wait_gone(std::uint64_t ns) {
     if (os::is_sealed() || os::monotonic_ns() > until) return false;
   }
   // Its word is cleared before it leaves the thread group, which unshare() and setns() count.
-  const auto last = static_cast<int>(last_tid_.load(std::memory_order_relaxed));
-  while (last != 0 && !os::is_sealed() && os::thread_exists(os::getpid(), last)) {
+  std::uint32_t last = last_tid_.load(std::memory_order_relaxed);
+  while (last != 0 && !os::is_sealed() && os::thread_exists(os::getpid(), static_cast<int>(last))) {
     if (os::monotonic_ns() > until) return false;
     os::yield();
   }
+  // Once it is gone its number may become another thread's, whom nobody waits for.
+  if (last != 0) last_tid_.compare_exchange_strong(last, 0, std::memory_order_relaxed);
   return true;
 }
 

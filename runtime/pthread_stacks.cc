@@ -37,19 +37,13 @@ constinit std::atomic<unsigned long long> g_modules_seen{0};
 constinit std::atomic<bool> g_executable_stacks{false};
 constinit thread_local Stack* t_stack = nullptr;
 
-AppAddr thread_pointer() {
-  std::uintptr_t tp;
-  asm("movq %%fs:0, %0" : "=r"(tp));
-  return AppAddr(tp);
-}
-
 // glibc names that word to the kernel, which tells where it is (PR_GET_TID_ADDRESS): at the same place in every
 // thread's block.
 std::ptrdiff_t find_tid_offset() {
   std::atomic<std::int32_t>* word = nullptr;
   const long got = os::raw_syscall(SYS_prctl, PR_GET_TID_ADDRESS, reinterpret_cast<long>(&word));
   if (got != 0 || word == nullptr) return 0;
-  const auto offset = static_cast<std::ptrdiff_t>(AppAddr(word).value - thread_pointer().value);
+  const auto offset = static_cast<std::ptrdiff_t>(AppAddr(word).value - os::thread_pointer().value);
   if (offset <= 0 || offset >= kControlBlockBytes || word->load(std::memory_order_relaxed) != os::gettid()) return 0;
   return offset;
 }
@@ -66,22 +60,28 @@ bool has_executable_stacks() {
   if (g_executable_stacks.load(std::memory_order_relaxed)) return true;
   unsigned long long loaded = 0;
   ::dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* count) {
-        *static_cast<unsigned long long*>(count) = info->dlpi_adds;
+      [](dl_phdr_info* info, std::size_t, void* adds) {
+        *static_cast<unsigned long long*>(adds) = info->dlpi_adds;
+        if (info->dlpi_adds == g_modules_seen.load(std::memory_order_relaxed)) return 1;
+        if (!wants_executable_stack(*info)) return 0;
+        g_executable_stacks.store(true, std::memory_order_relaxed);
         return 1;
       },
       &loaded);
-  if (g_modules_seen.load(std::memory_order_relaxed) == loaded) return false;
-  const int found = ::dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void*) { return wants_executable_stack(*info) ? 1 : 0; }, nullptr);
-  if (found != 0) g_executable_stacks.store(true, std::memory_order_relaxed);
   g_modules_seen.store(loaded, std::memory_order_relaxed);
-  return found != 0;
+  return g_executable_stacks.load(std::memory_order_relaxed);
 }
 
 // A thread's handle is the address of its control block, at the top of its stack.
 Stack* stack_of(pthread_t thread) {
   return region::process_stacks().at(AppAddr(thread));
+}
+
+// The same for any address in a stack or its guard, while it is lent; else null.
+Stack* lent_stack_at(AppAddr a) {
+  Stack* const stack = region::process_stacks().at(a);
+  return stack != nullptr && stack->state.load(std::memory_order_acquire) == region::StackState::kLent ? stack
+                                                                                                       : nullptr;
 }
 
 void on_joined(pthread_t thread, const CodeContext& caller) {
@@ -100,9 +100,8 @@ void on_described(pthread_t thread, pthread_attr_t& attributes) {
 }
 
 bool on_change(AppRange range) {
-  Stack* const stack = region::process_stacks().at(range.begin);
-  if (stack == nullptr || stack->state.load(std::memory_order_acquire) != region::StackState::kLent) return false;
-  if (range.begin < stack->low || range.end > stack->high()) return false;
+  Stack* const stack = lent_stack_at(range.begin);
+  if (stack == nullptr || range.begin < stack->low || range.end > stack->high()) return false;
   region::process_stacks().note_change(*stack);
   return true;
 }
@@ -190,7 +189,7 @@ void pthread_created(void* stack, const pthread_attr_t* wanted, pthread_attr_t& 
 void enter_pthread_stack(void* stack) {
   if (stack == nullptr) return;
   t_stack = static_cast<Stack*>(stack);
-  const AppAddr tp = thread_pointer();
+  const AppAddr tp = os::thread_pointer();
   region::process_stacks().enter(*t_stack,
                                  (tp + static_cast<std::size_t>(g_tid_offset)).ptr<std::atomic<std::int32_t>>());
   abi::set_own_stack(t_stack->low);
@@ -205,18 +204,16 @@ void leave_pthread_stack() {
 }
 
 signals::StackPart pthread_stack_part(AppAddr a) {
-  const Stack* const stack = region::process_stacks().at(a);
-  if (stack == nullptr || stack->state.load(std::memory_order_acquire) != region::StackState::kLent) {
-    return signals::StackPart::kNone;
-  }
+  const Stack* const stack = lent_stack_at(a);
+  if (stack == nullptr) return signals::StackPart::kNone;
   return a < stack->low ? signals::StackPart::kGuard : signals::StackPart::kInside;
 }
 
 void fork_pthread_stacks_child(bool prepared) {
   if (prepared) {
-    region::process_stacks().fork_child(thread_pointer());
+    region::process_stacks().fork_child(os::thread_pointer());
   } else {
-    region::process_stacks().fork_child_unprepared(thread_pointer());
+    region::process_stacks().fork_child_unprepared(os::thread_pointer());
   }
 }
 

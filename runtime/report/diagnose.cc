@@ -11,19 +11,9 @@ bool is_large_object(const Snapshot& s) {
   return (s.has_area && s.area.kind == region::AreaKind::kHeapLarge) || (s.has_block && s.block.is_large);
 }
 
-// Region memory that malloc handed out is an object to the program: KASAN's words for large kmalloc objects.
-BugClass region_class(const Snapshot& s, BugClass of_region) {
-  if (!is_large_object(s)) return of_region;
-  return of_region == BugClass::kVmallocUseAfterFree ? BugClass::kUseAfterFree : BugClass::kSlabOutOfBounds;
-}
-
 // Is the address of a thread's stack, or of its guards?
 bool is_thread_stack(const Snapshot& s) {
   return s.has_area && s.area.kind == region::AreaKind::kStack && s.area.state != region::AreaState::kNever;
-}
-
-bool is_near_stack_pointer(const Snapshot& s, AppAddr a) {
-  return s.stack_pointer != 0 && a.value - s.stack_pointer + kOverflowReach < 2 * kOverflowReach;
 }
 
 BugClass class_of_stack(const Snapshot& s, AppAddr bad) {
@@ -35,9 +25,17 @@ BugClass class_of_stack(const Snapshot& s, AppAddr bad) {
   return is_near_stack_pointer(s, bad) ? BugClass::kStackOverflow : BugClass::kUserMemoryAccess;
 }
 
-BugClass class_of_area(const Snapshot& s) {
-  if (is_thread_stack(s))
+// Region memory that malloc handed out is an object to the program: KASAN's words for large kmalloc objects. What a thread
+// stands on is a stack to it.
+BugClass region_class(const Snapshot& s, BugClass of_region) {
+  if (is_thread_stack(s)) {
     return class_of_stack(s, s.fault.kind == FaultKind::kBadAccess ? s.fault.bad : s.fault.addr);
+  }
+  if (!is_large_object(s)) return of_region;
+  return of_region == BugClass::kVmallocUseAfterFree ? BugClass::kUseAfterFree : BugClass::kSlabOutOfBounds;
+}
+
+BugClass class_of_area(const Snapshot& s) {
   if (!s.has_area) return region_class(s, BugClass::kVmallocOutOfBounds);
   switch (s.area.state) {
     case region::AreaState::kNever: return BugClass::kVmallocOutOfBounds;
@@ -50,14 +48,9 @@ BugClass class_of_area(const Snapshot& s) {
 
 BugClass class_of_tag(const Snapshot& s, std::uint8_t value) {
   switch (static_cast<ShadowTag>(value)) {
-    case ShadowTag::kRegionTail:
-    case ShadowTag::kRegionGuard:
-    case ShadowTag::kRegionFreed:
-      if (is_thread_stack(s)) return class_of_area(s);
-      return region_class(
-          s, value == static_cast<std::uint8_t>(ShadowTag::kRegionTail)    ? BugClass::kVmallocOutOfBounds
-             : value == static_cast<std::uint8_t>(ShadowTag::kRegionGuard) ? BugClass::kVmallocGuard
-                                                                           : BugClass::kVmallocUseAfterFree);
+    case ShadowTag::kRegionTail: return region_class(s, BugClass::kVmallocOutOfBounds);
+    case ShadowTag::kRegionGuard: return region_class(s, BugClass::kVmallocGuard);
+    case ShadowTag::kRegionFreed: return region_class(s, BugClass::kVmallocUseAfterFree);
     case ShadowTag::kStackGone: return BugClass::kStackUseAfterExit;
     case ShadowTag::kContainerOverflow: return BugClass::kContainerOverflow;
     case ShadowTag::kHeapNeverAllocated:
@@ -144,6 +137,10 @@ void locate(Diagnosis& d, Place place, AppAddr begin, std::size_t bytes, bool fr
 }
 
 }  // namespace
+
+bool is_near_stack_pointer(const Snapshot& s, AppAddr a) {
+  return s.stack_pointer != 0 && a.value - s.stack_pointer + kOverflowReach < 2 * kOverflowReach;
+}
 
 const char* class_word(BugClass bug_class) {
   switch (bug_class) {

@@ -145,4 +145,8 @@ struct Diagnosis {
 
 Diagnosis diagnose(const Snapshot& snapshot);
 
+// Whether `a` is where a thread that runs out of its stack may be caught: within kOverflowReach of the stack pointer, which
+// is known.
+bool is_near_stack_pointer(const Snapshot& snapshot, AppAddr a);
+
 }  // namespace penumbra::report

@@ -50,7 +50,7 @@ bool is_live_stack(const Snapshot& s) {
 
 bool belongs_to_stack(const Snapshot& s, AppAddr guilty) {
   const int value = s.rows.at(guilty);
-  if (value < 0 || (s.in_span && !is_live_stack(s))) return false;
+  if (value < 0) return false;
   const auto byte = static_cast<std::uint8_t>(value);
   if (byte > 0 && byte < shadow::kGranuleSize) {
     const int next = s.rows.at(guilty + shadow::kGranuleSize);
@@ -92,13 +92,10 @@ bool collect_frame(AppAddr guilty, StackFrameInfo& frame) {
 
 // A push, a call or a large frame of a thread that has run out of its stack: into the guard, or past it.
 void collect_overflow(const Sources& sources, Snapshot& s) {
-  if (s.stack_pointer == 0 || s.fault.signal != SIGSEGV || sources.describe_area == nullptr) return;
-  std::uintptr_t tp;
-  asm("movq %%fs:0, %0" : "=r"(tp));  // at the top of this thread's stack
-  region::AreaInfo own;
-  if (!sources.describe_area(AppAddr(tp), own) || own.kind != region::AreaKind::kStack) return;
-  if (s.fault.addr >= own.begin || s.fault.addr.value - s.stack_pointer + kOverflowReach >= 2 * kOverflowReach)
-    return;
+  if (s.fault.signal != SIGSEGV || sources.describe_area == nullptr) return;
+  region::AreaInfo own;  // the thread pointer is at the top of this thread's stack
+  if (!sources.describe_area(os::thread_pointer(), own) || own.kind != region::AreaKind::kStack) return;
+  if (s.fault.addr >= own.begin || !is_near_stack_pointer(s, s.fault.addr)) return;
   if (own.begin - s.fault.addr > own.guard_before + kOverflowReach) return;
   s.area = own;
   s.has_area = true;

@@ -106,14 +106,11 @@ void Arenas::use_huge_pages() {
 
 // Hints all: without them everything works, at the price of more faults.
 void Arenas::advise_huge_locked(AppRange arena) const {
-  AppAddr run = arena.begin;  // [run, at) is untouched
   for (AppAddr at = arena.begin; at < arena.end;) {
-    const bool is_free = is_untouched(at, kHugePageSize);
-    const AppAddr next = at + kHugePageSize;
-    const AppAddr run_end = is_free ? next : at;
-    if ((!is_free || next == arena.end) && run < run_end) os::advise(run, run_end - run, MADV_HUGEPAGE).ignore();
-    if (!is_free) run = next;
-    at = next;
+    AppAddr end = at;
+    while (end < arena.end && is_untouched(end, kHugePageSize)) end = end + kHugePageSize;
+    if (at < end) os::advise(at, end - at, MADV_HUGEPAGE).ignore();
+    at = end + kHugePageSize;
   }
   // A huge page of shadow describes 16 MiB, which do not begin where the arena does. At the edges it would cover shadow
   // of others, who give theirs back by the page.

@@ -22,6 +22,24 @@ bool advise_one(const iovec& range, int advice) {
   return os::advise(begin_of(range), range.iov_len, advice).ok();
 }
 
+// All ranges, in as few calls as the kernel takes; a range that a batch refuses is tried alone.
+bool advise(const iovec* ranges, std::size_t count, int advice, bool batches) {
+  bool all = true;
+  std::size_t done = 0;
+  while (done < count) {
+    if (batches && count - done > 1) {
+      const os::Result advised = os::process_advise(os::kPidfdSelf, ranges + done, count - done, advice);
+      // A short count ends at a range boundary or inside one; ranges are advised again whole from there.
+      std::size_t bytes = advised.ok() ? static_cast<std::size_t>(advised.value()) : 0;
+      while (done < count && bytes >= ranges[done].iov_len) bytes -= ranges[done++].iov_len;
+      if (done == count) break;
+    }
+    if (!advise_one(ranges[done], advice)) all = false;
+    ++done;
+  }
+  return all;
+}
+
 }  // namespace
 
 void Gather::Ranges::add(AppAddr begin, std::size_t bytes) {
@@ -43,35 +61,17 @@ std::size_t Gather::Ranges::pages() const {
   return bytes / kPageSize;
 }
 
-// All ranges, in as few calls as the kernel takes; a range that a batch refuses is tried alone.
-bool Gather::advise(const iovec* ranges, std::size_t count, int advice) {
-  bool all = true;
-  std::size_t done = 0;
-  while (done < count) {
-    if (batches_ && count - done > 1) {
-      const os::Result advised = os::process_advise(os::kPidfdSelf, ranges + done, count - done, advice);
-      // A short count ends at a range boundary or inside one; ranges are advised again whole from there.
-      std::size_t bytes = advised.ok() ? static_cast<std::size_t>(advised.value()) : 0;
-      while (done < count && bytes >= ranges[done].iov_len) bytes -= ranges[done++].iov_len;
-      if (done == count) break;
-    }
-    if (!advise_one(ranges[done], advice)) all = false;
-    ++done;
-  }
-  return all;
-}
-
-Gather::Outcome Gather::submit() {
+Gather::Outcome Gather::submit(bool batches) {
   Outcome outcome{true, true};
-  outcome.dropped = advise(drop_.at, drop_.count, MADV_DONTNEED);
+  outcome.dropped = advise(drop_.at, drop_.count, MADV_DONTNEED, batches);
   // Only a hint: memory that is not given up this way stays within the budget anyway.
-  advise(lazy_.at, lazy_.count, MADV_FREE);
-  outcome.guarded = advise(guard_.at, guard_.count, os::kMadvGuardInstall);
+  advise(lazy_.at, lazy_.count, MADV_FREE, batches);
+  outcome.guarded = advise(guard_.at, guard_.count, os::kMadvGuardInstall, batches);
   return outcome;
 }
 
-bool Gather::drop_shadow(std::size_t count) {
-  return advise(shadow_, count, MADV_DONTNEED);
+bool Gather::drop_shadow(const iovec* ranges, std::size_t count, bool batches) {
+  return advise(ranges, count, MADV_DONTNEED, batches);
 }
 
 }  // namespace penumbra::region

@@ -27,16 +27,16 @@ class Gather {
     bool guarded;  // all markers are in place
   };
 
-  void set_batching(bool batches) { batches_ = batches; }
   void reset() { drop_.count = lazy_.count = guard_.count = 0; }
 
   void add_drop(AppAddr begin, std::size_t bytes) { drop_.add(begin, bytes); }
   void add_lazy_free(AppAddr begin, std::size_t bytes) { lazy_.add(begin, bytes); }
   void add_guard(AppAddr begin, std::size_t bytes) { guard_.add(begin, bytes); }
 
-  Outcome submit();
-  iovec* shadow_ranges() { return shadow_; }
-  bool drop_shadow(std::size_t count);
+  // `batches`: process_madvise works on ourselves (Guards::batches()).
+  Outcome submit(bool batches);
+  // At most kMaxRanges of shadow, in the same manner. False where some of it could not be dropped.
+  static bool drop_shadow(const iovec* ranges, std::size_t count, bool batches);
 
   bool is_empty() const { return drop_.count + lazy_.count + guard_.count == 0; }
   // Of the ranges added since reset(): pages, guard pages between merged ones included.
@@ -52,13 +52,9 @@ class Gather {
     std::size_t pages() const;
   };
 
-  bool advise(const iovec* ranges, std::size_t count, int advice);
-
-  bool batches_ = false;
   Ranges drop_{};
   Ranges lazy_{};
   Ranges guard_{};
-  iovec shadow_[kMaxRanges]{};
 };
 
 }  // namespace penumbra::region

@@ -79,7 +79,8 @@ bool RegionAllocator<Shadow>::is_worker_behind() const {
 
 template <class Shadow>
 bool RegionAllocator<Shadow>::is_step_due() const {
-  return signal_frees_.load(std::memory_order_seq_cst) != kNoHandle || is_threshold_reached();
+  return signal_frees_.load(std::memory_order_seq_cst) != kNoHandle ||
+         drained_.load(std::memory_order_seq_cst) != kNoHandle || is_threshold_reached();
 }
 
 template <class Shadow>

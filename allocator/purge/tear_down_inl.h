@@ -113,7 +113,7 @@ void RegionAllocator<Shadow>::clear_locked(Chunk& chunk) {
     }
   }
   if (!chunk.gather.is_empty()) {
-    const Gather::Outcome outcome = chunk.gather.submit();
+    const Gather::Outcome outcome = chunk.gather.submit(guards_.batches());
     for (std::uint32_t i = 0; i < chunk.count; ++i) {
       Record& r = records_[chunk.areas[i]];
       const bool gone = outcome.dropped && (r.flags & Record::kDropping) != 0;
@@ -171,12 +171,11 @@ void RegionAllocator<Shadow>::close_locked(Record& r) {
 template <class Shadow>
 typename RegionAllocator<Shadow>::Flushed RegionAllocator<Shadow>::flush_shadow_locked(std::size_t keep) {
   if (shadow_.dying() <= keep + std::min(kShadowBatch, keep / 8)) return {};
-  iovec* const ranges = lanes_[0].chunk.gather.shadow_ranges();
-  const std::size_t count = shadow_.begin_flush(keep, ranges, Gather::kMaxRanges);
+  const std::size_t count = shadow_.begin_flush(keep, dying_shadow_, Gather::kMaxRanges);
   if (count == 0) return {};
   std::size_t bytes = 0;
-  for (std::size_t i = 0; i < count; ++i) bytes += ranges[i].iov_len;
-  shadow_.end_flush(lanes_[0].chunk.gather.drop_shadow(count));
+  for (std::size_t i = 0; i < count; ++i) bytes += dying_shadow_[i].iov_len;
+  shadow_.end_flush(Gather::drop_shadow(dying_shadow_, count, guards_.batches()));
   return {count, bytes / kPageSize};
 }
 

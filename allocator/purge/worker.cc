@@ -53,6 +53,7 @@ void Worker::run(void* self) {
   for (;;) {
     while (!worker.must_stop() && worker.job_.step(worker.job_.owner)) {
     }
+    worker.job_.rest(worker.job_.owner);
     if (worker.must_stop() || !worker.sleep()) {
       if (worker.leave()) return;
     }
@@ -61,7 +62,6 @@ void Worker::run(void* self) {
 
 // False when the time was up and nobody had rung.
 bool Worker::sleep() {
-  job_.rest(job_.owner);
   if (job_.before_sleep != nullptr) job_.before_sleep();
   asleep_.store(1, std::memory_order_seq_cst);
   if (must_stop() || job_.is_due(job_.owner)) {
@@ -74,7 +74,6 @@ bool Worker::sleep() {
 
 // Whoever asks from now on finds no worker; whoever asked before is seen here.
 bool Worker::leave() {
-  job_.rest(job_.owner);
   state_.store(State::kNone, std::memory_order_seq_cst);
   if (must_stop() || !job_.is_due(job_.owner)) return true;
   State none = State::kNone;

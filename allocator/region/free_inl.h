@@ -166,12 +166,13 @@ void RegionAllocator<Shadow>::free_from_signal(AppAddr begin, StackId stack, con
 template <class Shadow>
 bool RegionAllocator<Shadow>::drain_signal_frees_locked(std::uint32_t most) {
   for (;; --most) {
-    if (drained_ == kNoHandle && signal_frees_.load(std::memory_order_relaxed) != kNoHandle) {
-      drained_ = signal_frees_.exchange(kNoHandle, std::memory_order_acquire);
+    Handle h = drained_.load(std::memory_order_relaxed);
+    if (h == kNoHandle && signal_frees_.load(std::memory_order_relaxed) != kNoHandle) {
+      h = signal_frees_.exchange(kNoHandle, std::memory_order_acquire);
+      drained_.store(h, std::memory_order_seq_cst);
     }
-    if (drained_ == kNoHandle || most == 0) return drained_ != kNoHandle;
-    const Handle h = drained_;
-    drained_ = records_[h].next;
+    if (h == kNoHandle || most == 0) return h != kNoHandle;
+    drained_.store(records_[h].next, std::memory_order_seq_cst);
     retire(records_[h], h);
   }
 }

@@ -20,7 +20,10 @@ constexpr std::size_t kSmallestSpan = std::size_t{64} << 20;
 // lazy_max_pages() of the kernel: this much for each power of two of CPUs (facts kasan 1.4).
 constexpr std::uint64_t kThresholdStep = 32 << 20;
 
-void leave_out_guard(AreaInfo& info, std::size_t guard) {
+// Of an area around `a`, as a whole: is `a` in a guard, and what is left without the one in front.
+void leave_out_guard(AreaInfo& info, AppAddr a, std::size_t guard) {
+  const std::size_t at = a - info.begin;
+  info.in_guard = at >= info.area_bytes || at < guard;
   info.begin = info.begin + guard;
   info.requested -= guard;
   info.area_bytes -= guard;
@@ -57,7 +60,6 @@ os::Result RegionAllocator<Shadow>::init(const Config& config) {
     return tables;
   }
   guards_.init(config.guard, span_.begin);
-  for (Lane& lane : lanes_) lane.chunk.gather.set_batching(guards_.batches());
   const unsigned cpus = os::possible_cpus();
   threshold_pages_ = config.purge_threshold != 0 ? config.purge_threshold
                                                  : static_cast<std::uint64_t>(std::bit_width(cpus)) * kThresholdStep;
@@ -167,8 +169,7 @@ bool RegionAllocator<Shadow>::describe(AppAddr a, AreaInfo& info) {
     info.begin = address_of(past.page);
     info.requested = past.requested;
     info.area_bytes = bytes_of(past.pages);
-    info.in_guard = page - past.page >= past.pages || page - past.page < past.guard_pages;
-    leave_out_guard(info, bytes_of(past.guard_pages));
+    leave_out_guard(info, a, bytes_of(past.guard_pages));
     info.allocated = past.allocated;
     info.freed = past.freed;
     info.allocated_by = past.allocated_by;
@@ -199,8 +200,7 @@ bool RegionAllocator<Shadow>::describe_record(const Record& r, AppAddr a, AreaIn
   info.begin = begin_of(r);
   info.requested = r.area.requested;
   info.area_bytes = bytes_of(r.pages);
-  info.in_guard = page_of(a) - r.page >= r.pages || a - begin_of(r) < guard_before(r);
-  leave_out_guard(info, guard_before(r));
+  leave_out_guard(info, a, guard_before(r));
   info.allocated = r.area.allocated;
   info.freed = r.area.freed;
   info.allocated_by = r.area.allocated_by;

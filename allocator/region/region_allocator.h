@@ -358,11 +358,14 @@ class RegionAllocator {
   Pass pass_;
   std::atomic<unsigned> next_node_{0};  // the first that no lane of this pass has taken; lanes take them side by side
   Lane lanes_[Crew::kMost];
-  std::uint64_t retained_ = 0;    // pages in pools when the step began
-  std::uint64_t may_retain_ = 0;  // pages that each chunk of the step may add
+  iovec dying_shadow_[Gather::kMaxRanges]{};  // of one flush
+  std::uint64_t retained_ = 0;                // pages in pools when the step began
+  std::uint64_t may_retain_ = 0;              // pages that each chunk of the step may add
   Crew crew_;
   shadow::Tlb tlb_;
-  Handle drained_ = kNoHandle;    // freed in signal handlers, taken over, not yet queued
+  // Freed in signal handlers, taken over, not yet queued. Written under the purge mutex; a worker that goes to sleep
+  // looks whether there are any.
+  std::atomic<Handle> drained_{kNoHandle};
   std::uint64_t full_begun_ = 0;  // full passes: the number of the last that began, and of the last that ended
   std::uint64_t full_ended_ = 0;
   // Statistics, written under the purge mutex, read by anybody.

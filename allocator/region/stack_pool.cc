@@ -76,11 +76,15 @@ Stack* StackPool::take(std::size_t bytes, std::size_t guard, StackId allocated, 
   reused_.fetch_add(1, std::memory_order_relaxed);
   if (stack->poisoned < stack->high()) regions_->shadow().unpoison(stack->poisoned, stack->high() - stack->poisoned);
   stack->poisoned = stack->high();
-  regions_->note_stack_use(stack->low - guard, allocated, allocated_by);
-  stack->marks.store(0, std::memory_order_relaxed);
-  stack->tid_word.store(nullptr, std::memory_order_relaxed);
-  stack->state.store(StackState::kLent, std::memory_order_release);
+  regions_->note_stack_use(stack->begin(), allocated, allocated_by);
+  lend(*stack);
   return stack;
+}
+
+void StackPool::lend(Stack& stack) {
+  stack.marks.store(0, std::memory_order_relaxed);
+  stack.tid_word.store(nullptr, std::memory_order_relaxed);
+  stack.state.store(StackState::kLent, std::memory_order_release);
 }
 
 // The one that has waited longest: a stale pointer into it had most time to show itself.
@@ -90,8 +94,7 @@ Stack* StackPool::pop_cached(std::size_t bytes, std::size_t guard) {
   for (std::uint32_t i = 0; i < cache.count; ++i) {
     Stack& stack = stacks_[cache.stacks[i]];
     if (stack.bytes != bytes || stack.guard != guard) continue;
-    std::copy(cache.stacks + i + 1, cache.stacks + cache.count, cache.stacks + i);
-    --cache.count;
+    cache.remove(i);
     return &stack;
   }
   return nullptr;
@@ -144,9 +147,7 @@ Stack* StackPool::make(std::size_t bytes, std::size_t guard, StackId allocated) 
   stack->bytes = bytes;
   stack->guard = guard;
   stack->poisoned = stack->high();
-  stack->marks.store(0, std::memory_order_relaxed);
-  stack->tid_word.store(nullptr, std::memory_order_relaxed);
-  stack->state.store(StackState::kLent, std::memory_order_release);
+  lend(*stack);
   regions_->set_keeper(begin, stack->number);
   return stack;
 }
@@ -176,7 +177,6 @@ void StackPool::give_record(Stack& stack) {
 }
 
 void StackPool::give(Stack& stack, StackId freed, std::uint32_t freed_by) {
-  const AppAddr begin = stack.low - stack.guard;
   const std::uint8_t marks = stack.marks.load(std::memory_order_relaxed);
   AppAddr used;
   if ((marks & (Stack::kChanged | Stack::kDeep)) == 0) {
@@ -186,7 +186,7 @@ void StackPool::give(Stack& stack, StackId freed, std::uint32_t freed_by) {
     free_area(stack, freed);
     return;
   }
-  regions_->note_stack_end(begin, freed, freed_by);
+  regions_->note_stack_end(stack.begin(), freed, freed_by);
   stack.poisoned = used;
   if (used < stack.high()) regions_->shadow().poison(used, stack.high() - used, shadow::ShadowTag::kStackGone);
   std::uint32_t evicted = 0;
@@ -195,8 +195,7 @@ void StackPool::give(Stack& stack, StackId freed, std::uint32_t freed_by) {
     const LockGuard lock(cache.lock);
     if (cache.count == kPerCpu) {
       evicted = cache.stacks[0];
-      std::copy(cache.stacks + 1, cache.stacks + kPerCpu, cache.stacks);
-      --cache.count;
+      cache.remove(0);
     }
     stack.state.store(StackState::kCached, std::memory_order_release);
     cache.stacks[cache.count++] = stack.number;
@@ -207,7 +206,7 @@ void StackPool::give(Stack& stack, StackId freed, std::uint32_t freed_by) {
 // The area becomes inaccessible as a whole, whatever was done to it (Guards::close_large).
 void StackPool::free_area(Stack& stack, StackId freed) {
   const std::size_t area = area_bytes(stack);
-  const AppAddr begin = stack.low - stack.guard;
+  const AppAddr begin = stack.begin();
   stack.state.store(StackState::kNone, std::memory_order_release);
   regions_->set_keeper(begin, 0);
   PENUMBRA_CHECK(regions_->free(begin, freed) == FreeVerdict::kFreed);
@@ -310,7 +309,11 @@ void StackPool::fork_child(AppAddr thread_pointer) {
 
 void StackPool::fork_child_unprepared(AppAddr thread_pointer) {
   if (!is_initialized()) return;
-  for (unsigned c = 0; c < cache_count_; ++c) caches_[c].lock.reset_after_fork();
+  for (unsigned c = 0; c < cache_count_; ++c) {
+    // Another thread was in the middle of changing this one, and may have left a stack in it twice: nobody gets them.
+    if (caches_[c].lock.is_locked()) caches_[c].count = 0;
+    caches_[c].lock.reset_after_fork();
+  }
   lock_.reset_after_fork();
   abandon_others(thread_pointer);
 }
@@ -352,14 +355,14 @@ void StackPool::validate() const {
   if (!is_initialized()) return;
   for (unsigned c = 0; c < cache_count_; ++c) {
     const Cache& cache = caches_[c];
-    const LockGuard lock(const_cast<Mutex&>(cache.lock));
+    const LockGuard lock(cache.lock);
     PENUMBRA_CHECK(cache.count <= kPerCpu);
     for (std::uint32_t i = 0; i < cache.count; ++i) {
       const Stack& stack = stacks_[cache.stacks[i]];
       PENUMBRA_CHECK(stack.state.load(std::memory_order_acquire) == StackState::kCached);  // T1
       PENUMBRA_CHECK(at(stack.low) == &stack && at(stack.high() - 1) == &stack);
       for (AppAddr a = stack.poisoned; a < stack.high(); a = a + shadow::kGranuleSize) {  // T2
-        PENUMBRA_CHECK_OP(*regions_->shadow().units().shadow_at(a).ptr<const std::uint8_t>(), ==,
+        PENUMBRA_CHECK_OP(regions_->shadow().units().shadow_byte(a), ==,
                           static_cast<std::uint8_t>(shadow::ShadowTag::kStackGone));
       }
       for (std::uint32_t j = 0; j < i; ++j) PENUMBRA_CHECK(cache.stacks[j] != cache.stacks[i]);

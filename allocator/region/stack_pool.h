@@ -55,6 +55,7 @@ struct Stack {
   std::atomic<std::uint8_t> marks{0};
   std::atomic<const std::atomic<std::int32_t>*> tid_word{nullptr};
 
+  AppAddr begin() const { return low - guard; }
   AppAddr high() const { return low + bytes; }
 
   // Marks of a stack that is lent.
@@ -122,9 +123,13 @@ class StackPool {
   static constexpr unsigned kMaxCaches = 64;
 
   struct alignas(64) Cache {
-    Mutex lock;
+    mutable Mutex lock;
     std::uint32_t count = 0;
     std::uint32_t stacks[kPerCpu]{};  // by number, the oldest first
+
+    void remove(std::uint32_t i) {
+      for (--count; i < count; ++i) stacks[i] = stacks[i + 1];
+    }
   };
 
   Cache& local_cache();
@@ -134,7 +139,7 @@ class StackPool {
   Stack* take_record();
   void give_record(Stack& stack);
   void free_area(Stack& stack, StackId freed);
-  void keep(Stack& stack, AppAddr used);
+  static void lend(Stack& stack);
   void push_ending(Stack& stack);
   void abandon_others(AppAddr thread_pointer);
   static std::size_t area_bytes(const Stack& stack) { return stack.guard + stack.bytes; }

@@ -58,7 +58,7 @@ bool is_checking();
 
 // mmap, munmap, mprotect, mremap and brk as `syscall` instructions of rewritten code make them: they are guarded, and
 // shadow cleared, like calls of those names. `arguments` are the kernel's six; true: the call was made and `result` is what
-// the kernel answers. munmap is left to the caller; refused, it is made one that the kernel refuses. Keeps errno.
-bool on_mapping_call(std::int64_t number, std::uint64_t* arguments, std::int64_t* result);
+// the kernel answers. A munmap that is not refused is left to the caller. Keeps errno.
+bool on_mapping_call(std::int64_t number, const std::uint64_t* arguments, std::int64_t* result);
 
 }  // namespace penumbra::libc

@@ -309,10 +309,11 @@ void* mremap(void* old, Size old_bytes, Size bytes, int flags, void* to) {
 
 }  // namespace guarded
 
-bool on_mapping_call(std::int64_t number, std::uint64_t* arguments, std::int64_t* result) {
-  if (!state.is_host) return false;
+// munmap is left to the instruction, since its memory may be the very stack; only what the kernel must not do is done here.
+bool on_mapping_call(std::int64_t number, const std::uint64_t* arguments, std::int64_t* result) {
   const int error = errno;
   errno = 0;
+  bool is_made = true;
   void* const at = reinterpret_cast<void*>(arguments[0]);
   const Size bytes = arguments[1];
   switch (number) {
@@ -329,23 +330,21 @@ bool on_mapping_call(std::int64_t number, std::uint64_t* arguments, std::int64_t
     case SYS_brk: *result = static_cast<std::int64_t>(brk_by_kernel(arguments[0])); break;
     default: {
       const AppRange range = pages(at, bytes);
-      if (hits_ours(range) && is_thread_stack(range)) {
-        // Its own stack a thread stands on, so that one is left as it is. The instruction gets a page where nothing is mapped.
-        const bool is_in_use = range.contains(AppAddr(__builtin_frame_address(0)));
-        const bool is_left = is_in_use || seal_stack_by<KernelCalls>(range) == 0;
-        arguments[1] = is_left ? kPageSize : 0;
-        if (is_left) arguments[0] = kPageSize;
-      } else if (hits_ours(range)) {
-        refuse("munmap", range, EINVAL);
-        arguments[1] = 0;  // for which the kernel says EINVAL
-      } else {
+      if (!hits_ours(range)) {
         forget(range);
+        is_made = false;
+      } else if (!is_thread_stack(range)) {
+        *result = refuse("munmap", range, EINVAL);
+      } else {
+        // A thread that unmaps the stack it stands on will end; that one is left as it is.
+        const bool is_in_use = range.contains(AppAddr(__builtin_frame_address(0)));
+        *result = is_in_use ? 0 : seal_stack_by<KernelCalls>(range);
       }
     }
   }
-  if (number != SYS_munmap && number != SYS_brk && *result == -1) *result = -errno;
+  if (is_made && number != SYS_brk && *result == -1) *result = -errno;
   errno = error;
-  return number != SYS_munmap;
+  return is_made;
 }
 
 void* entry_mmap(void* at, Size bytes, int prot, int flags, int fd, off_t offset) {

@@ -278,7 +278,7 @@ bool is_mapping(const SystemCall& shape) {
   return shape.pointers[0].kind == PointerKind::kMapping;
 }
 
-// Makes a call in the program's stead, or not; what it changes of the arguments the program's call finds.
+// Makes a call in the program's stead, or not.
 bool make_call(std::int64_t number, SavedRegisters& saved) {
   std::uint64_t arguments[6];
   for (unsigned n = 0; n < 6; ++n) arguments[n] = saved.value[kArguments[n]];
@@ -295,11 +295,7 @@ bool make_call(std::int64_t number, SavedRegisters& saved) {
     if (g_mapping == nullptr) return false;
     keeping_vectors([&] { is_made = g_mapping(number, arguments, &result); });
   }
-  if (is_made) {
-    saved.value[kRax] = static_cast<std::uint64_t>(result);
-  } else {
-    for (unsigned n = 0; n < 6; ++n) saved.value[kArguments[n]] = arguments[n];
-  }
+  if (is_made) saved.value[kRax] = static_cast<std::uint64_t>(result);
   return is_made;
 }
 

@@ -30,9 +30,8 @@ using SigactionHook = long (*)(int signal, const void* wanted, void* old, std::s
 void set_sigaction_hook(SigactionHook hook);
 
 // Calls that give, move or take address space are judged, and made, by `hook` instead: `arguments` are the kernel's six,
-// `result` as the kernel gives it. False: the program is to make the call, with arguments that the hook may have changed.
-// munmap is always left to the program, because its memory may be the stack that the hook runs on. Set once.
-using MappingHook = bool (*)(std::int64_t number, std::uint64_t* arguments, std::int64_t* result);
+// `result` as the kernel gives it. False: the program is to make the call. Set once.
+using MappingHook = bool (*)(std::int64_t number, const std::uint64_t* arguments, std::int64_t* result);
 void set_mapping_hook(MappingHook hook);
 
 // Outputs are checked before the call as well, for all that the kernel may write.

@@ -209,7 +209,8 @@ void CheckEmitter::emit_special(const Check& check, const FunctionPlan& plan) {
 
 // Before the instruction and behind it a routine is called, with nothing left on the stack between them. Behind it the code
 // stands for the next instruction: the call has been made. The first routine may return to the second one's call instead,
-// when it has made the call itself; the record says how far that is. 0: there is no second one.
+// when it has made the call itself; the record says how far that is. Where there is no second one, it returns to the end of
+// a call that is not there.
 CheckEmitter::SystemCall CheckEmitter::emit_before_system_call(const SystemCallSite& site, bool may_use_red_zone) {
   SystemCall call;
   call.access = static_cast<std::uint32_t>(area_.module.accesses.size());
@@ -225,10 +226,23 @@ CheckEmitter::SystemCall CheckEmitter::emit_before_system_call(const SystemCallS
 
 void CheckEmitter::emit_behind_system_call(const SystemCallSite& site, const SystemCall& call, std::uint32_t next,
                                            bool may_use_red_zone) {
-  if (!site.behind) return;
-  const std::uint32_t behind = emit_system_hook(kSystemReturnSlot, next, call.access, may_use_red_zone);
-  // Both calls find the stack alike.
-  if (site.before) area_.module.accesses[call.access].size = static_cast<std::uint16_t>(behind - call.returns_to);
+  const auto note_way = [&](std::uint32_t to) {  // both calls find the stack alike
+    if (site.before) area_.module.accesses[call.access].size = static_cast<std::uint16_t>(to - call.returns_to);
+  };
+  if (site.behind) {
+    note_way(emit_system_hook(kSystemReturnSlot, next, call.access, may_use_red_zone));
+  } else if (!may_use_red_zone) {
+    note_way(area_.writer.position());
+  } else {
+    const std::uint32_t over = area_.writer.put_jump();
+    note_way(area_.writer.position());
+    ModuleState state = plain_state();
+    state.stack_bytes += kRedZone;
+    mark(next, state);
+    area_.writer.put_red_zone_up();
+    area_.writer.link(over, area_.writer.position());
+    mark(next, plain_state());
+  }
   area_.add_place(text_offset(next));
 }
 

@@ -22,34 +22,38 @@ enum { kBytes = 16 * 4096, kRight = PROT_READ | PROT_WRITE, kPrivate = MAP_PRIVA
 
 static volatile long unknown;  // 0, which the rewriter cannot know
 
-#define INSTRUCTION(result, number, a, b, c, d, e, f)                                              \
-  do {                                                                                             \
-    register long r10 __asm__("r10") = (long)(d);                                                  \
-    register long r8 __asm__("r8") = (long)(e);                                                    \
-    register long r9 __asm__("r9") = (long)(f);                                                    \
-    __asm__ volatile("syscall"                                                                     \
-                     : "=a"(result)                                                                \
-                     : "a"((long)(number)), "D"((long)(a)), "S"((long)(b)), "d"((long)(c)),        \
-                       "r"(r10), "r"(r8), "r"(r9)                                                  \
-                     : "rcx", "r11", "memory");                                                    \
-  } while (0)
+// The kernel keeps its arguments.
+static inline __attribute__((always_inline)) long instruction(long number, long a, long b, long c, long d, long e, long f) {
+  long rdi = a, rsi = b, rdx = c, result;
+  register long r10 __asm__("r10") = d;
+  register long r8 __asm__("r8") = e;
+  register long r9 __asm__("r9") = f;
+  __asm__ volatile("syscall"
+                   : "=a"(result), "+D"(rdi), "+S"(rsi), "+d"(rdx), "+r"(r10), "+r"(r8), "+r"(r9)
+                   : "0"(number)
+                   : "rcx", "r11", "memory");
+  if (rdi != a || rsi != b || rdx != c || r10 != d || r8 != e || r9 != f) puts("arguments changed");
+  return result;
+}
 
 static char* map_raw(void* at, int flags) {
-  long result;
-  INSTRUCTION(result, SYS_mmap, at, kBytes, kRight, kPrivate | flags, -1, 0);
-  return (char*)result;
+  return (char*)instruction(SYS_mmap, (long)at, kBytes, kRight, kPrivate | flags, -1, 0);
 }
 
 static char* map_raw_by_any_number(void* at, int flags) {
-  long result;
-  INSTRUCTION(result, SYS_mmap + unknown, at, kBytes, kRight, kPrivate | flags, -1, 0);
-  return (char*)result;
+  return (char*)instruction(SYS_mmap + unknown, (long)at, kBytes, kRight, kPrivate | flags, -1, 0);
 }
 
 static long unmap_raw(void* at, size_t bytes) {
+  return instruction(SYS_munmap, (long)at, bytes, 0, 0, 0, 0);
+}
+
+// A leaf, with something in its red zone.
+static __attribute__((noinline)) long unmap_raw_in_leaf(void* at, size_t bytes) {
+  volatile long kept = (long)bytes;
   long result;
-  INSTRUCTION(result, SYS_munmap, at, bytes, 0, 0, 0, 0);
-  return result;
+  __asm__ volatile("syscall" : "=a"(result) : "0"((long)SYS_munmap), "D"(at), "S"(bytes) : "rcx", "r11", "memory");
+  return kept == (long)bytes ? result : 1;
 }
 
 static char* poisoned(void) {
@@ -106,23 +110,23 @@ int main(int argc, char** argv) {
     char* p = poisoned();
     char* to = mmap(NULL, kBytes, PROT_NONE, kPrivate, -1, 0);
     long result;
-    INSTRUCTION(result, SYS_mremap, p, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0);
+    result = instruction(SYS_mremap, (long)p, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, (long)to, 0);
     use((char*)result);
     use(map_raw(p, MAP_FIXED));
   } else if (strcmp(which, "break") == 0) {
     long before, after;
-    INSTRUCTION(before, SYS_brk, 0, 0, 0, 0, 0, 0);
-    INSTRUCTION(after, SYS_brk, before + kBytes, 0, 0, 0, 0, 0);
+    before = instruction(SYS_brk, 0, 0, 0, 0, 0, 0);
+    after = instruction(SYS_brk, before + kBytes, 0, 0, 0, 0, 0);
     poison((char*)before, kBytes);
-    INSTRUCTION(after, SYS_brk, before, 0, 0, 0, 0, 0);
-    INSTRUCTION(after, SYS_brk, before + kBytes, 0, 0, 0, 0, 0);
+    after = instruction(SYS_brk, before, 0, 0, 0, 0, 0);
+    after = instruction(SYS_brk, before + kBytes, 0, 0, 0, 0, 0);
     if (after != before + kBytes) puts("no break");
     use((char*)before);
   } else if (strcmp(which, "kept") == 0) {
     char* p = poisoned();
     long result;
-    INSTRUCTION(result, SYS_mprotect, p, kBytes, PROT_READ, 0, 0, 0);
-    INSTRUCTION(result, SYS_mprotect, p, kBytes, kRight, 0, 0, 0);
+    result = instruction(SYS_mprotect, (long)p, kBytes, PROT_READ, 0, 0, 0);
+    result = instruction(SYS_mprotect, (long)p, kBytes, kRight, 0, 0, 0);
     if (result != 0) puts("not protected");
     use(p);
   } else if (strcmp(which, "ours") == 0) {
@@ -130,6 +134,7 @@ int main(int argc, char** argv) {
     if (map_raw((void*)0x7fff8000, MAP_FIXED) == (char*)-EEXIST) puts("exists");
     if (map_raw_by_any_number(block, MAP_FIXED) == (char*)-EEXIST) puts("exists");
     if (unmap_raw(block, 4096) == -EINVAL) puts("invalid");
+    if (unmap_raw_in_leaf(block, 4096) == -EINVAL) puts("invalid");
     memset(block, 1, 8192);
     free(block);
   } else if (strcmp(which, "part_of_stack") == 0) {

@@ -10,6 +10,7 @@
 #include "instrument/load/loader_hook.h"
 #include "instrument/load/patch.h"
 #include "instrument/rewriter_revision.h"
+#include "runtime/base/content_key.h"
 #include "runtime/base/never_rewritten.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/os_process.h"
@@ -48,7 +49,7 @@ constinit decltype(Settings::append_key) g_append_key = nullptr;
 constinit bool g_keeps_text = false;
 
 // The build-id in hexadecimal from the module's notes in memory; false without one.
-bool find_identity(const LoadedModule& module, TextBuffer& identity) {
+bool find_build_id(const LoadedModule& module, TextBuffer& identity) {
   for (const ElfW(Phdr) & header : headers_of(module)) {
     if (header.p_type != PT_NOTE) continue;
     const std::uintptr_t begin = module.base + header.p_vaddr;
@@ -67,6 +68,22 @@ bool find_identity(const LoadedModule& module, TextBuffer& identity) {
     }
   }
   return false;
+}
+
+// What the launcher calls the module's file; false where the module's headers are not to be had. The module is as it was mapped:
+// nothing of ours has been written to it yet.
+bool find_identity(const LoadedModule& module, TextBuffer& identity) {
+  if (find_build_id(module, identity)) return true;
+  const ProgramHeaders headers = headers_of(module);
+  if (headers.count == 0) return false;
+  ContentKey key;
+  for (const ElfW(Phdr) & header : headers) {
+    if (!ContentKey::covers(header)) continue;
+    key.add(header.p_vaddr, reinterpret_cast<const std::uint8_t*>(module.base + header.p_vaddr),
+            ContentKey::bytes_of(header));
+  }
+  identity.append(key.text().characters);
+  return true;
 }
 
 enum class Outcome : std::uint8_t { kRewritten, kMissing, kUnknown, kRefused };

@@ -51,7 +51,7 @@ struct ModuleMap {
 
 enum class MapVerdict : std::uint8_t { kMapped, kAbsent, kDamaged, kOtherVersion, kOtherModule };
 
-// `identity` is the module's build-id in hexadecimal. On anything but kMapped nothing stays mapped or open.
+// `identity` is the module's build-id in hexadecimal, or the key of its contents. On anything but kMapped nothing stays mapped or open.
 MapVerdict map_module(const char* path, const char* identity, ModuleMap& map);
 void close_file(ModuleMap& map);
 void unmap_module(ModuleMap& map);

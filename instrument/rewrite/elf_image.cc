@@ -11,7 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "instrument/rewrite/build_id.h"
+#include "instrument/rewrite/identity.h"
+#include "runtime/base/content_key.h"
 #include "runtime/base/module_format.h"
 
 namespace penumbra::rewrite {
@@ -97,10 +98,19 @@ void ElfImage::read_segments() {
       eh_frame_header_ = ph.p_vaddr;
     } else if (ph.p_type == PT_NOTE) {
       const auto notes = file_range(ph.p_offset, ph.p_filesz, "a note segment");
-      if (build_id_.empty()) build_id_ = build_id_in(notes);
+      if (identity_.empty()) identity_ = build_id_in(notes);
     }
   }
   if (segments_.empty()) fail("has nothing to load", header.e_phoff);
+  if (identity_.empty()) {
+    ContentKey key;
+    for (const Elf64_Phdr& ph : table<Elf64_Phdr>(header.e_phoff, header.e_phnum, "the program header table")) {
+      if (!ContentKey::covers(ph)) continue;
+      const auto bytes = file_range(ph.p_offset, ContentKey::bytes_of(ph), "a segment");
+      key.add(ph.p_vaddr, bytes.data(), bytes.size());
+    }
+    identity_ = key.text().characters;
+  }
   std::ranges::sort(segments_, {}, &Segment::address);
 }
 

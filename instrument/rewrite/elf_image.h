@@ -59,8 +59,8 @@ class ElfImage {
   bool has_text_relocations() const { return has_text_relocations_; }
   // DT_NEEDED of a sanitizer, or an undefined __asan_* symbol: it carries its own checks (process ruling 6).
   bool imports(std::string_view prefix) const;
-  // Hexadecimal build-id, empty when there is none.
-  const std::string& build_id() const { return build_id_; }
+  // What its module files are known by: the build-id in hexadecimal, else the key of its contents (content_key.h).
+  const std::string& identity() const { return identity_; }
 
   // Bytes of the file from this address to the end of its segment; empty where the file has none.
   std::span<const std::uint8_t> at(std::uint64_t address) const;
@@ -108,7 +108,7 @@ class ElfImage {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> relative_;  // place, addend: sorted by place
   std::vector<std::uint64_t> named_pointers_;                      // DT_INIT, DT_FINI
   std::vector<std::uint64_t> resolvers_;                           // IRELATIVE resolvers
-  std::string build_id_;
+  std::string identity_;
   std::uint64_t entry_ = 0;
   std::uint64_t dynamic_ = 0;
   std::uint64_t dynamic_bytes_ = 0;

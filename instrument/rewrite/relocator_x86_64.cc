@@ -296,7 +296,7 @@ void Relocator::resolve_links() {
   // Below the module, at a distance that differs from module to module: libraries lie side by side.
   constexpr std::uint64_t kMegabyte = 1u << 20;
   std::uint64_t spread = 0;
-  for (const char c : program_.image().build_id())
+  for (const char c : program_.image().identity())
     spread = module_checksum_step(spread, static_cast<std::uint8_t>(c));
   const std::uint64_t gap = (64 + spread % 960) * kMegabyte;
   if (program_.image().is_position_independent()) {

@@ -52,7 +52,7 @@ struct ModuleHeader {
   std::uint32_t header_bytes;
   std::uint64_t file_bytes;
   std::uint64_t checksum;  // of everything behind this field, as module_checksum() computes it
-  char identity[80];       // build-id in hexadecimal, else a hash of the content; zero-terminated
+  char identity[80];       // build-id in hexadecimal, else as in content_key.h; zero-terminated
   std::uint64_t options;   // what was asked of the rewriter, as bits; see ModuleOption
   // The file's own time of last change, in ns since 1970, as its writer set it when all of it was on disk. A file that still
   // has this time has not been written since, and need not be summed at every start.

@@ -16,7 +16,7 @@
 #include <sstream>
 #include <thread>
 
-#include "instrument/rewrite/build_id.h"
+#include "instrument/rewrite/identity.h"
 #include "instrument/rewrite/listing.h"
 #include "instrument/rewrite/module_file.h"
 #include "instrument/rewriter_revision.h"
@@ -79,8 +79,8 @@ std::vector<std::string> libraries_of(const std::string& executable) {
   return files;
 }
 
-fs::path module_path(const std::string& build_id, const std::string& folder, const std::string& key) {
-  return fs::path(folder) / (build_id + key + PENUMBRA_MODULE_SUFFIX);
+fs::path module_path(const std::string& identity, const std::string& folder, const std::string& key) {
+  return fs::path(folder) / (identity + key + PENUMBRA_MODULE_SUFFIX);
 }
 
 // Built with -fsanitize=kernel-address or a sanitizer (process ruling 6): a second check of every access would report each
@@ -94,18 +94,18 @@ void mark_as_impossible(const std::string& file, const std::string& folder, cons
   try {
     const rewrite::ElfImage image(file);
     if (image.has_text_relocations() || carries_own_checks(image))
-      std::ofstream(module_path(image.build_id(), folder, key));
+      std::ofstream(module_path(image.identity(), folder, key));
   } catch (const rewrite::ImageError&) {
-    // Has no identity, so there is no name to say it under; the library does not ask for such modules.
+    // Has no identity, so there is no name to say it under.
   }
 }
 
 // True also where there is nothing to be made, and nothing to be said about it. A file whose module file is there already, an
-// empty one included, is not read but for its headers: that is every file of nearly every start.
+// empty one included, is not read but for its headers where it has a build-id: that is every file of nearly every start.
 bool has_module_file(const std::string& file, const std::string& folder, const std::string& key) {
-  const std::string build_id = rewrite::build_id_of_file(file);
-  const fs::path module = module_path(build_id, folder, key);
-  if (build_id.empty() || note_use(module)) return true;
+  const std::string identity = rewrite::identity_of_file(file);
+  const fs::path module = module_path(identity, folder, key);
+  if (identity.empty() || note_use(module)) return true;
   try {
     if (!carries_own_checks(rewrite::ElfImage(file))) return false;
     std::ofstream{module};  // as mark_as_impossible() does
@@ -129,8 +129,6 @@ std::string cache_folder(const Options& options) {
 RewriteResult rewrite_file(const std::string& file, const std::string& folder, const rewrite::RewriteOptions& options,
                            const std::string& key) {
   const rewrite::ElfImage image(file);
-  if (image.build_id().empty())
-    throw rewrite::ImageError(fmt::format("{}: has no build-id, by which a module is known", file));
   if (image.has_text_relocations()) throw rewrite::ImageError(fmt::format("{}: has text relocations", file));
   if (carries_own_checks(image))
     throw rewrite::ImageError(fmt::format("{}: carries its own checks (it uses __asan_ entry points)", file));
@@ -146,7 +144,7 @@ RewriteResult rewrite_file(const std::string& file, const std::string& folder, c
   if (options.checks && options.access.writes) bits |= kModuleChecksWrites;
   if (options.checks && options.access.system_calls) bits |= kModuleChecksSystemCalls;
   if (!folder.empty()) {
-    rewrite::write_module_file(module_path(image.build_id(), folder, key), module, image, {image.build_id(), bits});
+    rewrite::write_module_file(module_path(image.identity(), folder, key), module, image, {image.identity(), bits});
   }
   return {module.stats, module.ledger, rewrite::module_file_bytes(module, image)};
 }

@@ -1,4 +1,4 @@
-// The cache of module files: one folder of the user's own, files named by build-id.
+// The cache of module files: one folder of the user's own, files named by build-id or, where there is none, by contents.
 //
 // Files are written whole or not at all (instrument/rewrite/module_file.h), so that parallel launchers and a full disk
 // leave nothing half-written behind.

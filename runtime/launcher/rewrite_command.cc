@@ -72,7 +72,7 @@ int rewrite_main(const std::vector<std::string>& arguments) {
   Wish wish;
   CLI::App app{"Rewrites ELF files so that their loads and stores are checked.", "penumbra rewrite"};
   app.add_option("FILE", wish.files, "executables and shared libraries")->required();
-  app.add_option("-o,--output", wish.folder, "write module files to this folder, named by build-id");
+  app.add_option("-o,--output", wish.folder, "write module files to this folder, named by build-id or contents");
   app.add_flag("--prepare", wish.prepare, "make only what the folder has not, and the folder itself, silently");
   app.add_flag("--stats", wish.stats, "print sizes, entries and times");
   app.add_flag("--ledger", wish.ledger, "count every memory access: checked, merged, or not checked and why");

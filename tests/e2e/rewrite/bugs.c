@@ -37,6 +37,9 @@ APART void far_store(char *p, long n) { p[n] = 1; }
 APART void push_memory(long *p) { __asm__ volatile("sub $256, %%rsp; push (%0); pop %%rax; add $256, %%rsp" : : "r"(p) : "rax", "memory"); }
 APART void clear_struct(struct node *n) { *n = (struct node){0}; }
 
+// For a test that makes another program of this one.
+const char nobody_reads_this[] = "a byte of the constants";
+
 int main(int argc, char **argv) {
   int which = argc > 1 ? atoi(argv[1]) : -1;
   char *p = malloc(29);

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """rewrite=1 under the launcher: module files are made once, used silently afterwards, and believed only when whole and from
-a folder that nobody else can write: prepare_test.py PENUMBRA PROGRAM"""
+a folder that nobody else can write: prepare_test.py PENUMBRA PROGRAM WITHOUT_ID
+
+WITHOUT_ID is the program once more, without a build-id."""
 
 import os
 import pathlib
@@ -10,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-PENUMBRA, PROGRAM = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+PENUMBRA, PROGRAM, WITHOUT_ID = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
 
 
 class Prepare(unittest.TestCase):
@@ -57,6 +59,20 @@ class Prepare(unittest.TestCase):
         for file in self.cache.iterdir():
             os.truncate(file, file.stat().st_size // 2 & ~7)
         self.assertFalse(self.finds_the_bug())
+
+    def test_a_file_without_a_build_id_is_known_by_its_contents(self):
+        self.assertNotIn("Build ID", subprocess.run(["readelf", "-n", WITHOUT_ID], capture_output=True, text=True, check=True).stdout)
+        self.assertIn("BUG: KASAN: slab-out-of-bounds in store_byte", self.run_it(WITHOUT_ID, "0").stderr)
+        mine = [file.name for file in self.cache.iterdir() if file.name.startswith("content-")]
+        self.assertEqual(len(mine), 1)
+        # Another program of the same name and size: only a constant differs.
+        content = pathlib.Path(WITHOUT_ID).read_bytes()
+        self.assertEqual(content.count(b"a byte of the constants"), 1)
+        other = pathlib.Path(self.home.name) / "other"
+        other.write_bytes(content.replace(b"a byte of the constants", b"A byte of the constants"))
+        other.chmod(0o755)
+        self.assertIn("BUG: KASAN: slab-out-of-bounds in store_byte", self.run_it(str(other), "0").stderr)
+        self.assertEqual(len([file for file in self.cache.iterdir() if file.name.startswith("content-")]), 2)
 
     def test_a_file_that_others_can_write_is_not_used(self):
         self.run_it(PROGRAM, "-1")

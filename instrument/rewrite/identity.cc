@@ -1,4 +1,4 @@
-#include "instrument/rewrite/build_id.h"
+#include "instrument/rewrite/identity.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -8,6 +8,8 @@
 
 #include <cstring>
 #include <vector>
+
+#include "runtime/base/content_key.h"
 
 namespace penumbra::rewrite {
 namespace {
@@ -65,7 +67,7 @@ std::string build_id_in(std::span<const std::uint8_t> notes) {
   return {};
 }
 
-std::string build_id_of_file(const std::string& path) {
+std::string identity_of_file(const std::string& path) {
   const File file(path);
   Elf64_Ehdr header;
   if (!file.read(0, {reinterpret_cast<std::uint8_t*>(&header), sizeof header}) || !is_module(header)) return {};
@@ -74,13 +76,25 @@ std::string build_id_of_file(const std::string& path) {
                  {reinterpret_cast<std::uint8_t*>(segments.data()), segments.size() * sizeof(Elf64_Phdr)})) {
     return {};
   }
+  std::vector<std::uint8_t> contents;
+  const auto read = [&](const Elf64_Phdr& segment, std::size_t bytes) {
+    if (!file.holds(bytes)) return false;
+    contents.resize(bytes);
+    return file.read(segment.p_offset, contents);
+  };
   for (const Elf64_Phdr& segment : segments) {
-    if (segment.p_type != PT_NOTE || !file.holds(segment.p_filesz)) continue;
-    std::vector<std::uint8_t> notes(segment.p_filesz);
-    if (!file.read(segment.p_offset, notes)) continue;
-    if (std::string id = build_id_in(notes); !id.empty()) return id;
+    if (segment.p_type != PT_NOTE || !read(segment, segment.p_filesz)) continue;
+    if (std::string id = build_id_in(contents); !id.empty()) return id;
   }
-  return {};
+  ContentKey key;
+  bool has_contents = false;
+  for (const Elf64_Phdr& segment : segments) {
+    if (!ContentKey::covers(segment)) continue;
+    if (!read(segment, ContentKey::bytes_of(segment))) return {};
+    key.add(segment.p_vaddr, contents.data(), contents.size());
+    has_contents = true;
+  }
+  return has_contents ? std::string(key.text().characters) : std::string();
 }
 
 }  // namespace penumbra::rewrite

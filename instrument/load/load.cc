@@ -102,6 +102,9 @@ Outcome rewrite(const LoadedModule& module, Known& known) {
   switch (map_module(path.c_str(), identity.c_str(), area.file)) {
     case MapVerdict::kMapped: break;
     case MapVerdict::kAbsent: return Outcome::kMissing;
+    case MapVerdict::kDamaged:  // by a full disk or a crash; whoever looks for it next finds it missing, and makes it
+      os::remove_file(path.c_str()).ignore();
+      return Outcome::kMissing;
     default: return Outcome::kRefused;
   }
   if (area.file.header->code_bytes == 0) {  // a module without code, as libdl.so.2 is now: nothing to place or patch

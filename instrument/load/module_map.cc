@@ -75,9 +75,9 @@ MapVerdict map_module(const char* path, const char* identity, ModuleMap& map) {
   if (!opened.ok()) return MapVerdict::kAbsent;
   map.fd = static_cast<int>(opened.value());
   os::FileFacts facts;
-  if (!os::file_facts(map.fd, facts).ok() || !facts.is_ours_alone || facts.bytes < kPageSize) {
+  if (!os::file_facts(map.fd, facts).ok() || !facts.is_ours_alone || facts.bytes == 0) {
     close_file(map);
-    return MapVerdict::kDamaged;
+    return MapVerdict::kNotOurs;
   }
   map.bytes = facts.bytes;
   const os::Result mapped = os::map_file_read_only(round_up(map.bytes, kPageSize), map.fd);

@@ -49,7 +49,14 @@ struct ModuleMap {
   Records<ModuleRedirect> redirects() const { return records<ModuleRedirect>(header->redirects); }
 };
 
-enum class MapVerdict : std::uint8_t { kMapped, kAbsent, kDamaged, kOtherVersion, kOtherModule };
+enum class MapVerdict : std::uint8_t {
+  kMapped,
+  kAbsent,
+  kNotOurs,  // somebody else may have written it, or it only says that the module cannot be rewritten
+  kDamaged,
+  kOtherVersion,
+  kOtherModule
+};
 
 // `identity` is the module's build-id in hexadecimal, or the key of its contents. On anything but kMapped nothing stays mapped or open.
 MapVerdict map_module(const char* path, const char* identity, ModuleMap& map);

@@ -189,6 +189,10 @@ Result open_read(const char* path) {
   return outside_call(SYS_openat, AT_FDCWD, reinterpret_cast<long>(path), O_RDONLY | O_CLOEXEC);
 }
 
+Result remove_file(const char* path) {
+  return outside_call(SYS_unlink, reinterpret_cast<long>(path));
+}
+
 Result read(int fd, void* into, std::size_t bytes) {
   return outside_call(SYS_read, fd, reinterpret_cast<long>(into), static_cast<long>(bytes));
 }

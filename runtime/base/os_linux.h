@@ -105,6 +105,7 @@ Result read(int fd, void* into, std::size_t bytes);
 // A path that is not absolute starts at `dirfd` (AT_FDCWD: the working directory). Never waits, not for a FIFO either.
 Result open_read_at(int dirfd, const char* path);
 Result read_at(int fd, void* into, std::size_t bytes, std::uint64_t offset);
+Result remove_file(const char* path);
 Result read_link(const char* path, char* into, std::size_t bytes);
 bool may_execute(const char* path);  // as access(2) with X_OK
 // Size of the file that `fd` is open on, in bytes.

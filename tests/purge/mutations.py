@@ -120,8 +120,9 @@ MUTATIONS = [
 
 
 def copy_sources(root, to):
+    """Without what builds and git keep at the top; a source may well begin with `build`."""
     shutil.copytree(root, to, symlinks=True,
-                    ignore=lambda folder, names: [n for n in names if n.startswith((".git", "build"))])
+                    ignore=lambda folder, names: [n for n in names if pathlib.Path(folder) == root and n.startswith((".git", "build"))])
 
 
 def run(command, **options):

@@ -10,6 +10,7 @@
 #include "runtime/report/report.h"
 #include "runtime/signals/signals.h"
 #include "runtime/stacks/stacks.h"
+#include "shadow/address_map.h"
 
 namespace penumbra::runtime {
 namespace {

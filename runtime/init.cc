@@ -75,12 +75,17 @@ char** environment_on_stack() {
 }
 
 // The shadow is what every check reads. Without it the program runs, unchecked.
-bool reserve_shadow(const Options& options) {
+bool reserve_shadow(Options& options) {
   if (options.shadow == ShadowKind::kOff) return false;
-  const os::Result reserved = shadow::reserve_direct_map();
-  if (reserved.ok()) return true;
+  if (options.shadow == ShadowKind::kDirect && shadow::reserve_direct_map().ok()) return true;
+  // Process limits, strict overcommit, or something of the program's in its place: a page table fits everywhere.
+  const os::Result reserved = shadow::reserve_paged_map(options.span);
+  if (reserved.ok()) {
+    options.shadow = ShadowKind::kPaged;  // module files are those for it from now on
+    return true;
+  }
   FixedTextBuffer<256> line;
-  line.append("penumbra: cannot reserve the shadow (errno ")
+  line.append("penumbra: no room for any shadow (errno ")
       .dec(static_cast<std::uint64_t>(reserved.error()))
       .append("; a limit on address space, or strict overcommit?): heap and libc checks are off");
   say(line);
@@ -196,12 +201,13 @@ Stage bring_up(char** envp) {
   }
   Options& options = process_options();
   parse_options(options, find_environment(envp, "PENUMBRA_OPTIONS"), warn_about_option, nullptr);
-  const bool rewrites = options.rewrite != RewriteKind::kOff && may_rewrite(options);
   process::init_exec({.before = libc::before_exec, .failed = libc::exec_failed});
   if (!reserve_shadow(options)) {
     abi::require_shadow_for_compiled_code();
     return Stage::kAside;
   }
+  abi::require_shadow_for_compiled_code();
+  const bool rewrites = options.rewrite != RewriteKind::kOff && may_rewrite(options);
   if (rewrites) load::hold_room();
   const preload::Source heap = start_heap(options);
   preload::init(heap);

@@ -42,6 +42,7 @@ bool prepare_modules(const char* cache, const char* const* files, std::size_t co
   FixedTextBuffer<kOptionTextBytes + 64> wishes;
   wishes.append("check=").append(check_kind_word(options.check)).append(options.exact ? ":exact=1" : ":exact=0");
   wishes.append(":cache_limit=").dec(options.cache_limit);
+  if (options.shadow == ShadowKind::kPaged) wishes.append(":shadow=paged");
   if (options.optout[0] != '\0') wishes.append(":optout=").append(options.optout);
   const char** next = arguments + std::size(kWords) + 1;
   *next++ = "--options";

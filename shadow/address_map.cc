@@ -1,11 +1,23 @@
 #include "shadow/address_map.h"
 
+#include <errno.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+
+#include "shadow/paged_map.h"
+
 namespace penumbra::shadow {
+
+constinit MapKind internal::g_map_kind = MapKind::kNone;
+
 namespace {
 
-constinit bool g_reserved = false;
+using internal::g_map_kind;
+using internal::g_paged_map;
+
+constexpr std::size_t kSmallestAppBytes = std::size_t{64} << 20;
+constexpr std::size_t kLargestAppBytes = kUserAddressEnd / 2;
 
 struct Part {
   ShadowAddr begin;
@@ -29,7 +41,8 @@ void unmap_first(std::size_t count) {
 }  // namespace
 
 os::Result reserve_direct_map() {
-  if (g_reserved) return os::Result(0);
+  if (is_direct()) return os::Result(0);
+  if (is_paged()) return os::Result(-EBUSY);
   for (std::size_t i = 0; i < std::size(kParts); ++i) {
     const Part& part = kParts[i];
     const os::Result mapped =
@@ -42,18 +55,34 @@ os::Result reserve_direct_map() {
     os::advise(part.at(), part.bytes(), MADV_DONTDUMP).ignore();
     if (part.accessible) os::advise(part.at(), part.bytes(), MADV_NOHUGEPAGE).ignore();
   }
-  g_reserved = true;
+  g_map_kind = MapKind::kDirect;
   return os::Result(0);
 }
 
-bool is_reserved() {
-  return g_reserved;
+os::Result reserve_paged_map(std::size_t app_bytes) {
+  if (is_paged()) return os::Result(0);
+  if (is_direct()) return os::Result(-EBUSY);
+  app_bytes = std::clamp(app_bytes, kSmallestAppBytes, kLargestAppBytes);
+  for (;; app_bytes /= 2) {
+    const std::size_t pages = app_bytes / kUnitSize;
+    os::Result made = g_paged_map.init(static_cast<std::uint32_t>(pages + pages / 4));
+    if (made.ok()) {
+      // What the shadow is for must find room as well.
+      made = os::reserve(AppAddr(), app_bytes);
+      if (made.ok()) {
+        os::unmap(made.address(), app_bytes).ignore();
+        break;
+      }
+      g_paged_map.destroy();
+    }
+    if (app_bytes / 2 < kSmallestAppBytes) return made;
+  }
+  g_map_kind = MapKind::kPaged;
+  return os::Result(0);
 }
 
-void release_direct_map_test_only() {
-  if (!g_reserved) return;
-  unmap_first(std::size(kParts));
-  g_reserved = false;
+std::size_t paged_app_bytes() {
+  return is_paged() ? g_paged_map.capacity() / 5 * 4 * kUnitSize : 0;
 }
 
 }  // namespace penumbra::shadow

@@ -4,6 +4,8 @@
 
 #include "runtime/base/raw_memory.h"
 #include "shadow/address_map.h"
+#include "shadow/bytes.h"
+#include "shadow/paged_map.h"
 
 namespace penumbra::shadow {
 
@@ -18,19 +20,15 @@ AppAddr first_unpopulated(AppAddr addr, std::size_t size) {
   return g_span.first_unpopulated(std::max(addr, g_span.begin), std::min(addr + size, g_span.end));
 }
 
-std::uint8_t load_shadow(ShadowAddr s) {
-  return *s.ptr<const volatile std::uint8_t>();
-}
-
-// By the bytes alone. [addr, addr+size) lies in one part of the program's address space.
-AppAddr first_bad_by_shadow(AppAddr addr, std::size_t size) {
-  const AppAddr last = addr + (size - 1);
-  const std::uint8_t* p = shadow_of(addr).ptr<const std::uint8_t>();
-  const std::uint8_t* const final = shadow_of(last).ptr<const std::uint8_t>();
+// First bad byte of [addr, last], all of whose shadow up to and including `final` begins at `p`, or kNoBadByte. `granule_of`
+// turns a place in the shadow into the granule it describes.
+template <class GranuleOf>
+AppAddr first_bad_in(const std::uint8_t* p, const std::uint8_t* final, AppAddr addr, AppAddr last,
+                     GranuleOf granule_of) {
   // A granule with a bad byte ends the search: a range that goes on into the next granule leaves a partial one
   // through its inaccessible end.
   p = raw_first_nonzero(p, final);
-  const AppAddr granule = app_of(ShadowAddr(p));
+  const AppAddr granule = granule_of(p);
   const std::uint8_t shadow = *p;
   const AppAddr first = std::max(granule, addr);
   const AppAddr end = std::min(granule + kGranuleSize, last + 1);
@@ -38,6 +36,53 @@ AppAddr first_bad_by_shadow(AppAddr addr, std::size_t size) {
   if (shadow >= kFirstTag || shadow >= kGranuleSize) return first;
   const AppAddr bad = std::max(granule + shadow, addr);
   return bad < end ? bad : kNoBadByte;
+}
+
+// By the bytes alone. [addr, addr+size) lies in one part of the program's address space.
+AppAddr first_bad_by_shadow(AppAddr addr, std::size_t size) {
+  const AppAddr last = addr + (size - 1);
+  return first_bad_in(shadow_of(addr).ptr<const std::uint8_t>(), shadow_of(last).ptr<const std::uint8_t>(), addr,
+                      last, [](const std::uint8_t* p) { return app_of(ShadowAddr(p)); });
+}
+
+// The same by the paged map: page by page, so that each is one section of the software TLB (memory ruling 16). A page
+// ends with a granule, so a range that goes on takes it whole.
+AppAddr first_bad_by_pages(AppAddr addr, std::size_t size) {
+  const PagedMap& map = internal::g_paged_map;
+  const AppAddr end = addr + size;
+  while (addr < end) {
+    const AppAddr unit(round_down(addr.value, kUnitSize));
+    const AppAddr stop = std::min(unit + kUnitSize, end);
+    const AppAddr last = stop - 1;
+    const AppAddr bad = map.read(addr, [&](const std::uint8_t* page) {
+      return first_bad_in(
+          page + ((addr - unit) >> kGranuleShift), page + ((last - unit) >> kGranuleShift), addr, last,
+          [&](const std::uint8_t* p) { return unit + static_cast<std::size_t>(p - page) * kGranuleSize; });
+    });
+    if (bad != kNoBadByte) return bad;
+    addr = std::max(stop, map.early_until(stop.value < kUserAddressEnd ? stop : last));
+  }
+  return kNoBadByte;
+}
+
+// What the unit map adds to the answer of the bytes.
+AppAddr judge_units(AppAddr addr, std::size_t size, AppAddr bad) {
+  if (meets_span(addr, size) && !is_populated(addr, size)) [[unlikely]] {
+    const AppAddr unpopulated = first_unpopulated(addr, size);
+    if (unpopulated != kNoBadByte && (bad == kNoBadByte || unpopulated < bad)) bad = unpopulated;
+  }
+  return bad;
+}
+
+// No direct map: a paged one, or none.
+AppAddr first_bad_otherwise(AppAddr addr, std::size_t size) {
+  if (!is_paged()) return kNoBadByte;
+  if (addr.value + size < addr.value || addr.value >= kUserAddressEnd) return addr;
+  if (addr == kNoBadByte) [[unlikely]]
+    return first_bad(addr + 1, size - 1);
+  const std::size_t inside = std::min<std::size_t>(size, kUserAddressEnd - addr.value);
+  const AppAddr bad = judge_units(addr, inside, first_bad_by_pages(addr, inside));
+  return bad == kNoBadByte && inside < size ? AppAddr(kUserAddressEnd) : bad;
 }
 
 }  // namespace
@@ -59,7 +104,9 @@ AppAddr populated_until(AppAddr addr) {
 }
 
 AppAddr first_bad(AppAddr addr, std::size_t size) {
-  if (size == 0 || !is_reserved()) return kNoBadByte;
+  if (size == 0) return kNoBadByte;
+  if (!is_direct()) [[unlikely]]
+    return first_bad_otherwise(addr, size);
   if (addr.value + size < addr.value) return addr;
   if (!has_shadow(addr)) return addr;
   if (addr == kNoBadByte) [[unlikely]]
@@ -67,11 +114,7 @@ AppAddr first_bad(AppAddr addr, std::size_t size) {
   // Part of the address space that addr lies in; the range may run out of it.
   const AppAddr part_end = addr < kLowMemoryEnd ? kLowMemoryEnd : AppAddr(kUserAddressEnd);
   const std::size_t inside = std::min<std::size_t>(size, part_end - addr);
-  AppAddr bad = first_bad_by_shadow(addr, inside);
-  if (meets_span(addr, inside) && !is_populated(addr, inside)) [[unlikely]] {
-    const AppAddr unpopulated = first_unpopulated(addr, inside);
-    if (unpopulated != kNoBadByte && (bad == kNoBadByte || unpopulated < bad)) bad = unpopulated;
-  }
+  const AppAddr bad = judge_units(addr, inside, first_bad_by_shadow(addr, inside));
   if (bad == kNoBadByte && inside < size) return part_end;
   return bad;
 }
@@ -86,7 +129,7 @@ AppAddr first_bad_reference(AppAddr addr, std::size_t size) {
     if (byte >= g_span.begin && byte < g_span.end && g_span.first_unpopulated(byte, byte + 1) != kNoBadByte) {
       return byte;
     }
-    if (!granule_allows(load_shadow(shadow_of(byte)), byte.value & (kGranuleSize - 1))) return byte;
+    if (!granule_allows(load_byte(byte), byte.value & (kGranuleSize - 1))) return byte;
   }
   return kNoBadByte;
 }

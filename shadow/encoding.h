@@ -50,8 +50,9 @@ inline constexpr ShadowAddr kLowShadowEnd = shadow_of(kLowMemoryEnd);
 inline constexpr ShadowAddr kHighShadowBegin = shadow_of(kHighMemoryBegin);
 inline constexpr ShadowAddr kHighShadowEnd{kHighMemoryBegin.value};
 
-// May a byte at this address belong to the program at all? False for the shadow, its image, and beyond user space.
-constexpr bool has_shadow(AppAddr a) {
+// Under the direct map, may a byte at this address belong to the program at all? False for the shadow, its image, and
+// beyond user space. For the map of this process: has_shadow() in address_map.h.
+constexpr bool has_direct_shadow(AppAddr a) {
   return a < kLowMemoryEnd || (a >= kHighMemoryBegin && a.value < kUserAddressEnd);
 }
 

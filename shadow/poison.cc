@@ -9,6 +9,8 @@
 #include "runtime/base/os_linux.h"
 #include "runtime/base/raw_memory.h"
 #include "shadow/address_map.h"
+#include "shadow/bytes.h"
+#include "shadow/paged_map.h"
 
 namespace penumbra::shadow {
 namespace {
@@ -18,11 +20,12 @@ bool is_aligned(std::size_t value) {
 }
 
 void set_shadow(AppAddr begin, std::size_t bytes, std::uint8_t value) {
-  raw_set(shadow_of(begin).ptr<std::uint8_t>(), value, bytes >> kGranuleShift);
+  set_bytes(begin, bytes >> kGranuleShift, value);
 }
 
-std::uint8_t& shadow_byte(AppAddr a) {
-  return *shadow_of(a).ptr<std::uint8_t>();
+// How many bytes of a granule with this shadow may be touched from its first one on.
+std::size_t allowed_by(std::uint8_t shadow) {
+  return shadow == 0 ? kGranuleSize : shadow < kFirstTag ? shadow : 0;
 }
 
 // From here on one system call is cheaper than looking at each page.
@@ -50,7 +53,7 @@ void unpoison(AppAddr begin, std::size_t bytes) {
   PENUMBRA_DCHECK(is_aligned(begin.value));
   set_shadow(begin, round_down(bytes, kGranuleSize), 0);
   const std::size_t rest = bytes & (kGranuleSize - 1);
-  if (rest != 0) shadow_byte(begin + bytes) = static_cast<std::uint8_t>(rest);
+  if (rest != 0) store_byte(begin + bytes, static_cast<std::uint8_t>(rest));
 }
 
 void unpoison_with_tail(AppAddr begin, std::size_t bytes, std::size_t total, ShadowTag tail) {
@@ -85,7 +88,7 @@ void store_front(std::uint8_t* to, __m128i bytes, std::size_t count) {
 void set_block(AppAddr block, std::size_t left, ShadowTag left_tag, std::size_t bytes, std::size_t total,
                ShadowTag tail) {
   constexpr std::size_t kAtOnce = 16;  // shadow bytes
-  if (total > kAtOnce * kGranuleSize) {
+  if (total > kAtOnce * kGranuleSize || !is_direct()) {
     poison(block, left, left_tag);
     unpoison_with_tail(block + left, bytes, total - left, tail);
     return;
@@ -115,17 +118,17 @@ void poison_any(AppAddr begin, std::size_t bytes, ShadowTag tag) {
   // granule, only when nothing accessible follows it.
   if (begin < first_whole) {
     const std::size_t prefix = begin.value & (kGranuleSize - 1);
-    std::uint8_t& byte = shadow_byte(begin);
-    const std::size_t allowed = byte == 0 ? kGranuleSize : byte < kFirstTag ? byte : 0;
+    const std::size_t allowed = allowed_by(load_byte(begin));
     const std::size_t range_end = end < first_whole ? end.value & (kGranuleSize - 1) : kGranuleSize;
-    if (allowed > prefix && allowed <= range_end) byte = prefix == 0 ? value : static_cast<std::uint8_t>(prefix);
+    if (allowed > prefix && allowed <= range_end) {
+      store_byte(begin, prefix == 0 ? value : static_cast<std::uint8_t>(prefix));
+    }
     if (end <= first_whole) return;
   }
   if (first_whole < last_whole) set_shadow(first_whole, last_whole - first_whole, value);
   if (last_whole < end) {
-    std::uint8_t& byte = shadow_byte(last_whole);
-    const std::size_t allowed = byte == 0 ? kGranuleSize : byte < kFirstTag ? byte : 0;
-    if (allowed != 0 && allowed <= end - last_whole) byte = value;
+    const std::size_t allowed = allowed_by(load_byte(last_whole));
+    if (allowed != 0 && allowed <= end - last_whole) store_byte(last_whole, value);
   }
 }
 
@@ -136,14 +139,19 @@ void unpoison_any(AppAddr begin, std::size_t bytes) {
   const AppAddr last_whole(round_down(end.value, kGranuleSize));
   set_shadow(first, last_whole - first, 0);
   if (last_whole < end) {
-    std::uint8_t& byte = shadow_byte(last_whole);
+    const std::uint8_t byte = load_byte(last_whole);
     const auto needed = static_cast<std::uint8_t>(end - last_whole);
-    if (byte >= kFirstTag || (byte != 0 && byte < needed)) byte = needed;
+    if (byte >= kFirstTag || (byte != 0 && byte < needed)) store_byte(last_whole, needed);
   }
 }
 
 void clear_stale(AppAddr begin, std::size_t bytes) {
   if (!is_reserved() || bytes == 0 || !has_shadow(begin) || !has_shadow(begin + (bytes - 1))) return;
+  if (!is_direct()) [[unlikely]] {
+    internal::g_paged_map.clear(AppAddr(round_down(begin.value, kGranuleSize)),
+                                AppAddr(round_up((begin + bytes).value, kGranuleSize)));
+    return;
+  }
   std::uint8_t* const first = shadow_of(begin).ptr<std::uint8_t>();
   std::uint8_t* const end = shadow_of(begin + (bytes - 1)).ptr<std::uint8_t>() + 1;
   auto* const whole = reinterpret_cast<std::uint8_t*>(round_up(reinterpret_cast<std::uintptr_t>(first), kPageSize));

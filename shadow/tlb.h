@@ -69,26 +69,31 @@ class Tlb {
 };
 
 // One thread's translations of pages to frames. Direct mapped; an entry counts only in the generation it was made in.
+//
+// A signal handler of the thread uses the same entries. Whoever takes one looks at its page and generation again behind
+// its frame; and a handler that interrupted the making of an entry makes none. (One that leaves it by longjmp ends the
+// remembering of this thread; reading goes on, slower.)
 class SoftTlb {
  public:
-  static constexpr std::size_t kEntries = 64;
+  static constexpr std::size_t kEntries = 16;
+
+  struct RememberAll {
+    bool operator()(const std::uint8_t*) const { return true; }
+  };
 
   // use(frame) for the frame that walk(page) finds in the tables, or an entry here remembers; again until no flush
-  // came between. `use` reads at most this page, keeps nothing but its result, and may be called several times.
-  template <class Walk, class Use>
-  auto read(const Tlb& tlb, std::size_t page, Walk walk, Use use) {
+  // came between. `use` reads at most this page, keeps nothing but its result, and may be called several times. A frame
+  // is remembered where `may_remember` says so: that it belongs to its page must not change without a flush.
+  template <class Walk, class Use, class MayRemember = RememberAll>
+  auto read(const Tlb& tlb, std::size_t page, Walk walk, Use use, MayRemember may_remember = {}) {
     for (;;) {
       const std::uint64_t generation = tlb.generation();
-      Entry& entry = entries_[page % kEntries];
-      if (entry.page != page || entry.generation != generation) {
-        entry.generation = 0;  // a signal handler that comes now finds no half an entry
-        std::atomic_signal_fence(std::memory_order_seq_cst);
-        entry.page = page;
-        entry.frame = walk(page);
-        std::atomic_signal_fence(std::memory_order_seq_cst);
-        entry.generation = generation;
+      const std::uint8_t* frame = look_up(page, generation);
+      if (frame == nullptr) {
+        frame = walk(page);
+        if (may_remember(frame)) remember(page, generation, frame);
       }
-      const auto result = use(entry.frame);
+      const auto result = use(frame);
       // The bytes before the second look, in this order.
       std::atomic_thread_fence(std::memory_order_acquire);
       if (tlb.generation() == generation) [[likely]]
@@ -97,11 +102,42 @@ class SoftTlb {
   }
 
  private:
+  // Relaxed atomics for the handler's sake: each is read when the code says so, and costs what a plain one costs.
   struct Entry {
-    std::size_t page = 0;
-    std::uint64_t generation = 0;  // 0 is none
-    const std::uint8_t* frame = nullptr;
+    std::atomic<std::size_t> page{0};
+    std::atomic<std::uint64_t> generation{0};  // 0 is none
+    std::atomic<const std::uint8_t*> frame{nullptr};
+
+    bool is(std::size_t wanted, std::uint64_t now) const {
+      return page.load(std::memory_order_relaxed) == wanted && generation.load(std::memory_order_relaxed) == now;
+    }
   };
+
+  const std::uint8_t* look_up(std::size_t page, std::uint64_t generation) const {
+    const Entry& entry = entries_[page % kEntries];
+    if (!entry.is(page, generation)) return nullptr;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    const std::uint8_t* const frame = entry.frame.load(std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    return entry.is(page, generation) ? frame : nullptr;
+  }
+
+  void remember(std::size_t page, std::uint64_t generation, const std::uint8_t* frame) {
+    if (is_remembering_.load(std::memory_order_relaxed)) return;
+    is_remembering_.store(true, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    Entry& entry = entries_[page % kEntries];
+    entry.generation.store(0, std::memory_order_relaxed);  // a handler that comes now finds no half an entry
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    entry.page.store(page, std::memory_order_relaxed);
+    entry.frame.store(frame, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    entry.generation.store(generation, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    is_remembering_.store(false, std::memory_order_relaxed);
+  }
+
+  std::atomic<bool> is_remembering_{false};
   Entry entries_[kEntries]{};
 };
 

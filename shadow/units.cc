@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
-#include "runtime/base/raw_memory.h"
+#include "shadow/address_map.h"
 #include "shadow/check.h"
 
 namespace penumbra::shadow {
@@ -32,7 +32,8 @@ os::Result UnitMap::init(AppRange span, ShadowAddr shadow, SparseEnd sparse_end,
   PENUMBRA_CHECK((span.begin.value & (kUnitSize - 1)) == 0 && span.bytes() % kZoneSize == 0);
   PENUMBRA_CHECK((shadow.value & (kPageSize - 1)) == 0);
   span_ = span;
-  shadow_ = shadow;
+  pages_ = shadow.is_null() && is_paged() ? &internal::g_paged_map : nullptr;
+  shadow_ = shadow.is_null() ? shadow_of(span.begin) : shadow;
   units_ = span.bytes() / kUnitSize;
   PENUMBRA_CHECK(units_ < kEnd);
   sparse_end_ = sparse_end;
@@ -134,21 +135,35 @@ void UnitMap::settle(std::size_t unit, UnitState state, Word count) {
   if ((w & kWaiters) != 0) os::futex_wake(futex_of(&words_[unit]), ~0u >> 1).ignore();
 }
 
-bool UnitMap::fill_run(std::size_t first, std::size_t count, ShadowTag tag) {
-  bool ok = true;
+// False where there is no memory: then their shadow is as it was before.
+bool UnitMap::fill_bytes(std::size_t first, std::size_t count, std::uint8_t value) {
+  if (pages_ != nullptr) [[unlikely]] {
+    for (std::size_t u = first; u < first + count; ++u) {
+      if (pages_->fill(address_of(u), value)) continue;
+      // Their pages stay in the table, empty, for the next taker.
+      pages_->clear(address_of(first), address_of(u));
+      return false;
+    }
+    return true;
+  }
   if (count > 1) {
     // One call instead of `count` faults, and the only place where the kernel can say no without killing us.
     // EINVAL: older than 5.14, which knows only faults.
     const os::Result populated = os::advise(AppAddr(page_of(first)), count * kPageSize, MADV_POPULATE_WRITE);
-    ok = populated.ok() || populated.error() == EINVAL;
+    if (!populated.ok() && populated.error() != EINVAL) {
+      // Part of the run may have been populated; dropped while nobody else can fill it (U1).
+      os::advise(AppAddr(page_of(first)), count * kPageSize, MADV_DONTNEED).ignore();
+      return false;
+    }
   }
-  if (ok) raw_set(page_of(first), static_cast<int>(tag), count * kPageSize);
-  if (!ok) {
-    // Part of the run may have been populated; dropped while nobody else can fill it (U1).
-    os::advise(AppAddr(page_of(first)), count * kPageSize, MADV_DONTNEED).ignore();
-    for (std::size_t u = first; u < first + count; ++u) count_populated(u, -1);
-  }
+  raw_set(page_of(first), value, count * kPageSize);
+  return true;
+}
+
+bool UnitMap::fill_run(std::size_t first, std::size_t count, ShadowTag tag) {
+  const bool ok = fill_bytes(first, count, static_cast<std::uint8_t>(tag));
   for (std::size_t u = first; u < first + count; ++u) {
+    if (!ok) count_populated(u, -1);
     settle(u, ok ? UnitState::kReady : UnitState::kEmpty, ok ? kOne : 0);
   }
   fills_.fetch_sub(1, std::memory_order_acq_rel);
@@ -205,7 +220,7 @@ void UnitMap::push_dying(std::size_t unit) {
 }
 
 std::uint8_t UnitMap::shadow_byte(AppAddr a) const {
-  return *shadow_at(a).ptr<const volatile std::uint8_t>();
+  return pages_ == nullptr ? *shadow_at(a).ptr<const volatile std::uint8_t>() : pages_->load(a);
 }
 
 // Calls visit(unit) for units of whole-unit ranges that are not empty. Zones without any cost one load.
@@ -246,7 +261,11 @@ void UnitMap::take_sparse(AppAddr begin, std::size_t bytes) {
 
 void UnitMap::forbid_sparse(AppAddr begin, std::size_t bytes, ShadowTag tag) {
   if (bytes == 0) return;
-  os::advise(AppAddr(shadow_at(begin).value), bytes >> kGranuleShift, MADV_DONTNEED).ignore();
+  if (pages_ != nullptr) {
+    pages_->clear(begin, begin + bytes);
+  } else {
+    os::advise(AppAddr(shadow_at(begin).value), bytes >> kGranuleShift, MADV_DONTNEED).ignore();
+  }
   for_populated(begin, bytes, [&](std::size_t u) { raw_set(page_of(u), static_cast<int>(tag), kPageSize); });
 }
 
@@ -340,6 +359,7 @@ std::size_t UnitMap::begin_flush(std::size_t keep, iovec* ranges, std::size_t ma
     } while (!words_[unit].compare_exchange_weak(w, (flush ? with_state(w, UnitState::kFlushing) : w) & ~kQueued,
                                                  std::memory_order_acq_rel, std::memory_order_relaxed));
     if (!flush) continue;  // rescued meanwhile
+    if (pages_ != nullptr) pages_->detach(address_of(unit));
     dying_.fetch_sub(1, std::memory_order_relaxed);
     next_[unit] = flushing_;
     flushing_ = unit;
@@ -357,6 +377,7 @@ std::size_t UnitMap::begin_flush(std::size_t keep, iovec* ranges, std::size_t ma
 
 void UnitMap::end_flush() {
   const Change change(this);
+  if (pages_ != nullptr) pages_->flush();
   while (flushing_ != kEnd) {
     const std::uint32_t unit = flushing_;
     flushing_ = next_[unit];
@@ -371,6 +392,8 @@ void UnitMap::end_flush() {
 }
 
 void UnitMap::abort_flush() {
+  // Pages that the table does not name any more go back to their pool with or without memory.
+  if (pages_ != nullptr) return end_flush();
   const Change change(this);
   while (flushing_ != kEnd) {
     const std::uint32_t unit = flushing_;
@@ -391,107 +414,6 @@ void UnitMap::abort_flush() {
     }
     if ((w & kWaiters) != 0) os::futex_wake(futex_of(&words_[unit]), ~0u >> 1).ignore();
   }
-}
-
-// Before a child's first own fill or flush, so that what is under way is never its own.
-bool UnitMap::repair_if_orphaned() {
-  if (not_orphaned_->load(std::memory_order_acquire) != 0) [[likely]]
-    return false;
-  repair_after_fork();
-#if PENUMBRA_VALIDATE
-  ended_.fetch_sub(1);  // the caller's own change goes on
-#endif
-  return true;
-}
-
-void UnitMap::repair_after_fork() {
-  // Lists and counters may have been caught in the middle of a change; the words say everything.
-#if PENUMBRA_VALIDATE
-  ended_.store(begun_.load());
-#endif
-  flushing_ = oldest_ = newest_ = kEnd;
-  pushed_.store(kEnd, std::memory_order_relaxed);
-  fills_.store(0, std::memory_order_relaxed);
-  resident_.store(0, std::memory_order_relaxed);
-  dying_.store(0, std::memory_order_relaxed);
-  for (std::size_t zone = 0; zone < units_ / kUnitsPerZone; ++zone) {
-    if (zone_populated(zone) == 0) continue;
-    zone_populated_[zone].store(0, std::memory_order_relaxed);
-    for (std::size_t u = zone * kUnitsPerZone; u < (zone + 1) * kUnitsPerZone; ++u) {
-      Word w = words_[u].load(std::memory_order_relaxed) & ~(kWaiters | kQueued);
-      switch (state_of(w)) {
-        case UnitState::kFilling:  // its taker does not exist here
-          os::advise(AppAddr(page_of(u)), kPageSize, MADV_DONTNEED).ignore();
-          w = with_state(w & ~kCountMask, UnitState::kEmpty);
-          break;
-        case UnitState::kFlushing:
-          raw_set(page_of(u), static_cast<int>(ShadowTag::kRegionInvalid), kPageSize);
-          w = with_state(w, UnitState::kDying);
-          break;
-        default: break;
-      }
-      if (state_of(w) != UnitState::kEmpty) count_populated(u, +1);
-      if (state_of(w) == UnitState::kDying) {
-        w |= kQueued;
-        dying_.fetch_add(1, std::memory_order_relaxed);
-        push_dying(u);
-      }
-      words_[u].store(w, std::memory_order_release);
-    }
-  }
-  not_orphaned_->store(1, std::memory_order_release);
-}
-
-UnitMap::Census UnitMap::take_census() const {
-  Census census;
-  for (std::size_t zone = 0; zone < units_ / kUnitsPerZone; ++zone) {
-    const std::uint32_t expected = zone_populated(zone);
-    if (expected == 0) continue;
-    std::uint32_t populated = 0;
-    for (std::size_t u = zone * kUnitsPerZone; u < (zone + 1) * kUnitsPerZone; ++u) {
-      const UnitView unit = view_of(words_[u].load(std::memory_order_relaxed));
-      populated += unit.state != UnitState::kEmpty;
-      census.dying += unit.state == UnitState::kDying;
-      census.pinned += unit.pinned;
-      census.queued += unit.queued;
-      PENUMBRA_CHECK(unit.state != UnitState::kReady || unit.count > 0);
-      PENUMBRA_CHECK(unit.state != UnitState::kDying || (unit.count == 0 && unit.queued));  // U3
-      PENUMBRA_CHECK(unit.state != UnitState::kEmpty || (unit.count == 0 && !unit.pinned));
-    }
-    census.zones_agree &= populated == expected;
-    census.resident += populated;
-  }
-  return census;
-}
-
-// Length of a list of queued units; one more than `limit` if it is longer (or has a unit that is not queued).
-std::size_t UnitMap::listed_from(std::uint32_t first, std::size_t limit) const {
-  std::size_t listed = 0;
-  for (std::uint32_t u = first; u != kEnd && listed <= limit; u = next_[u]) {
-    if ((words_[u].load(std::memory_order_relaxed) & kQueued) == 0) return limit + 1;
-    ++listed;
-  }
-  return listed;
-}
-
-void UnitMap::validate() const {
-#if PENUMBRA_VALIDATE
-  // Read in this order, what has ended before what has begun: equal numbers mean that nothing began in
-  // between.
-  const std::uint64_t ended = ended_.load();
-  const Census census = take_census();
-  const std::size_t queue = listed_from(oldest_, census.queued);
-  const std::size_t pushed = listed_from(pushed_.load(std::memory_order_acquire), census.queued);
-  const bool resident_agrees = census.resident == resident();
-  const bool dying_agrees = census.dying == dying();
-  const bool pinned_agrees = census.pinned == pinned();
-  if (begun_.load() != ended) return;
-  PENUMBRA_CHECK(census.zones_agree && resident_agrees);  // U5
-  PENUMBRA_CHECK(dying_agrees && pinned_agrees);
-  PENUMBRA_CHECK_OP(queue + pushed, ==, census.queued);  // U3: each is on one of the two lists, once
-#else
-  take_census();
-#endif
 }
 
 }  // namespace penumbra::shadow

@@ -23,6 +23,10 @@
 // take() and release() take no lock and call the kernel only to fill several units at once or to wait. Nothing here
 // runs in a signal handler except first_unpopulated() and the plain reads.
 //
+// The shadow bytes themselves lie in one run (the direct map, or memory that a test brings), or behind the paged map's
+// table. There a fill publishes the unit's page, begin_flush takes it out of the table, and end_flush makes it free again
+// (P4 of paged_map.h): what the kernel drops in between is the page that nobody is led to any more.
+//
 // zone: nomalloc
 #pragma once
 
@@ -33,7 +37,9 @@
 #include <cstdint>
 
 #include "runtime/base/os_linux.h"
+#include "runtime/base/raw_memory.h"
 #include "shadow/encoding.h"
+#include "shadow/paged_map.h"
 #include "shadow/unit_state.h"
 
 namespace penumbra::shadow {
@@ -61,8 +67,8 @@ class UnitMap {
   UnitMap(const UnitMap&) = delete;
   UnitMap& operator=(const UnitMap&) = delete;
 
-  // `span` is whole zones. `shadow` is where the shadow of span.begin lies: shadow_of(span.begin) in a process, any
-  // writable memory in tests that cannot have the direct map. Takes address space, no memory.
+  // `span` is whole zones. `shadow` is where the shadow of span.begin lies: null for the map of this process, any writable
+  // memory in tests that bring their own. Takes address space, no memory.
   os::Result init(AppRange span, ShadowAddr shadow, SparseEnd sparse_end, const void* cookie);
   void destroy();
   bool is_initialized() const { return words_ != nullptr; }
@@ -127,10 +133,23 @@ class UnitMap {
   // the lists only if nothing changed between the first look and the last (which needs PENUMBRA_VALIDATE).
   void validate() const;
 
-  ShadowAddr shadow_at(AppAddr a) const { return shadow_ + ((a.value - span_.begin.value) >> kGranuleShift); }
-  // What it holds there. Out of line: in a caller that is compiled with checks, the load would itself be looked up in
-  // the shadow of the shadow, which is not there.
+  // Writes the shadow of granules whose units the caller holds.
+  void set(AppAddr begin, std::size_t granules, std::uint8_t value) {
+    if (pages_ == nullptr) [[likely]] {
+      raw_set(shadow_at(begin).ptr(), value, granules);
+    } else {
+      pages_->set(begin, granules, value);
+    }
+  }
+  // What the shadow of `a` holds. Out of line: in a caller that is compiled with checks, the load would itself be looked
+  // up in the shadow of the shadow, which is not there.
   std::uint8_t shadow_byte(AppAddr a) const;
+  // The shadow of `granules` granules will be written soon. A hint, for shadow in one run.
+  void expect(AppAddr begin, std::size_t granules) const {
+    if (pages_ != nullptr) return;
+    const std::uint8_t* const shadow = shadow_at(begin).ptr();
+    for (std::size_t i = 0; i < granules; i += 64) expect_write(shadow + i);
+  }
   const AppRange& span() const { return span_; }
 
  private:
@@ -153,7 +172,12 @@ class UnitMap {
   }
 
   std::size_t unit_of(AppAddr a) const { return (a.value - span_.begin.value) / kUnitSize; }
-  std::uint8_t* page_of(std::size_t unit) const { return (shadow_ + unit * kPageSize).ptr(); }
+  AppAddr address_of(std::size_t unit) const { return span_.begin + unit * kUnitSize; }
+  ShadowAddr shadow_at(AppAddr a) const { return shadow_ + ((a.value - span_.begin.value) >> kGranuleShift); }
+  // Of a unit that is not empty.
+  std::uint8_t* page_of(std::size_t unit) const {
+    return pages_ == nullptr ? (shadow_ + unit * kPageSize).ptr() : pages_->page_of(address_of(unit));
+  }
 
   // Brackets every change of words, lists and counters, so that validate() knows whether it saw them at rest.
   // Costs two shared increments, so only builds that validate count.
@@ -188,6 +212,9 @@ class UnitMap {
   bool take_units(std::size_t first, std::size_t last, ShadowTag tag);
   void release_units(std::size_t first, std::size_t last);
   void release_one(std::size_t unit);
+  void clear_page(std::size_t unit);
+  bool refill_flushed(std::size_t unit);
+  bool fill_bytes(std::size_t first, std::size_t count, std::uint8_t value);
   bool fill_run(std::size_t first, std::size_t count, ShadowTag tag);
   void settle(std::size_t unit, UnitState state, Word count);
   void wait_while_busy(std::size_t unit);
@@ -199,7 +226,8 @@ class UnitMap {
   void for_populated(AppAddr begin, std::size_t bytes, Visit visit);
 
   AppRange span_;
-  ShadowAddr shadow_;
+  ShadowAddr shadow_;          // of span_.begin, where it is one run
+  PagedMap* pages_ = nullptr;  // where it is not
   std::size_t units_ = 0;
   std::size_t table_bytes_ = 0;
   std::atomic<Word>* words_ = nullptr;

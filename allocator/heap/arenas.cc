@@ -5,6 +5,7 @@
 #include "allocator/region/regions.h"
 #include "runtime/base/check.h"
 #include "runtime/base/os_linux.h"
+#include "shadow/address_map.h"
 
 namespace penumbra::heap {
 namespace {
@@ -112,6 +113,7 @@ void Arenas::advise_huge_locked(AppRange arena) const {
     if (at < end) os::advise(at, end - at, MADV_HUGEPAGE).ignore();
     at = end + kHugePageSize;
   }
+  if (!shadow::is_direct()) return;
   // A huge page of shadow describes 16 MiB, which do not begin where the arena does. At the edges it would cover shadow
   // of others, who give theirs back by the page.
   const AppAddr shadow_begin(round_up(shadow::shadow_of(arena.begin).value, kHugePageSize));

@@ -8,6 +8,7 @@
 #include "allocator/heap/layout.h"
 #include "allocator/heap/mimalloc_link.h"
 #include "allocator/heap/quarantine.h"
+#include "shadow/bytes.h"
 
 namespace penumbra::heap {
 
@@ -25,7 +26,7 @@ extern Heap g_heap;
 inline constexpr std::uint8_t kJunk = 0xbe;
 
 inline std::uint8_t shadow_byte(AppAddr a) {
-  return *shadow::shadow_of(a).ptr<const volatile std::uint8_t>();
+  return shadow::load_byte(a);
 }
 
 inline bool has_tag(AppAddr a, shadow::ShadowTag tag) {

@@ -12,6 +12,7 @@
 #include "allocator/region/free_inl.h"
 #include "allocator/region/validate_inl.h"
 #include "runtime/base/cgroup.h"
+#include "shadow/address_map.h"
 
 namespace penumbra::region {
 namespace {
@@ -85,19 +86,21 @@ os::Result RegionAllocator<Shadow>::init(const Config& config) {
   return os::Result(0);
 }
 
-// Zone-aligned address space wherever the kernel puts it: fixed bases broke others when randomisation grew.
+// Zone-aligned address space wherever the kernel puts it: fixed bases broke others when randomisation grew. Under a limit on
+// address space (which the paged map suggests) the program keeps a quarter as much for its stacks and mappings.
 template <class Shadow>
 os::Result RegionAllocator<Shadow>::reserve_span(std::size_t bytes) {
-  os::Result got = os::reserve(AppAddr(), bytes + kZoneSize);
+  const auto with_room = [](std::size_t span) { return span + kZoneSize + (shadow::is_paged() ? span / 4 : 0); };
+  os::Result got = os::reserve(AppAddr(), with_room(bytes));
   while (!got.ok() && bytes / 2 >= kSmallestSpan) {
     bytes = round_down(bytes / 2, kZoneSize);
-    got = os::reserve(AppAddr(), bytes + kZoneSize);
+    got = os::reserve(AppAddr(), with_room(bytes));
   }
   if (!got.ok()) return got;
   const AppAddr begin(round_up(got.address().value, kZoneSize));
   const AppAddr end = begin + bytes;
   if (begin != got.address()) os::unmap(got.address(), begin - got.address()).ignore();
-  os::unmap(end, got.address() + bytes + kZoneSize - end).ignore();
+  os::unmap(end, got.address() + with_room(bytes) - end).ignore();
   span_ = {begin, end};
   return os::Result(0);
 }
@@ -110,8 +113,7 @@ os::Result RegionAllocator<Shadow>::init_tables(const Config& config) {
   if (!made.ok()) return made;
   made = index_.init(pages);
   if (!made.ok()) return made;
-  const ShadowAddr shadow = config.shadow == ShadowAddr() ? shadow::shadow_of(span_.begin) : config.shadow;
-  made = shadow_.init(span_, shadow, &sparse_end, this);
+  made = shadow_.init(span_, config.shadow, &sparse_end, this);
   if (!made.ok()) return made;
   node_count_ = config.nodes != 0 ? config.nodes : os::possible_cpus();
   node_count_ = std::clamp(node_count_, 1u, kMaxNodes);

@@ -66,7 +66,7 @@ struct Config {
   bool worker = false;                                // a thread of ours makes the steps
   std::uint64_t worker_idle_ns = Worker::kIdleNs;     // after which it ends
   void (*before_sleep)() = nullptr;                   // for tests of the worker, see there
-  ShadowAddr shadow{};  // where the span's shadow lies; null: the direct map (tests bring memory of their own)
+  ShadowAddr shadow{};  // where the span's shadow lies; null: in the process's map (tests bring memory of their own)
 
   static Config from(const Options& options);
 };

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include <algorithm>
+
 #include "allocator/region/process_regions.h"
 #include "allocator/region/region_allocator.h"
 #include "allocator/region/stack_pool.h"
@@ -24,7 +26,10 @@ bool init(const Options& options) {
     errno = ENOMEM;
     return false;
   }
-  const os::Result made = g_process_regions.init(Config::from(options));
+  Config config = Config::from(options);
+  // More than this could have no shadow.
+  if (shadow::is_paged()) config.span_bytes = std::min(config.span_bytes, shadow::paged_app_bytes());
+  const os::Result made = g_process_regions.init(config);
   if (!made.ok()) {
     errno = made.error();
     return false;

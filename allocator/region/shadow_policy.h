@@ -5,7 +5,7 @@
 //                  KASAN_VMALLOC, where all of vmalloc's shadow is one shared page
 //     LazyShadow   shadow pages populated with the areas, shared between neighbours, taken back exactly
 //
-// All three have the same members; the empty ones vanish. Shadow is written by raw_set alone, never by a store here:
+// All three have the same members; the empty ones vanish. Shadow is written by UnitMap alone, never by a store here:
 // the checked benchmark compiles allocators with checks, and shadow has no shadow (the kernel's mm/kasan is apart, too).
 //
 // zone: nomalloc
@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "runtime/base/raw_memory.h"
 #include "shadow/units.h"
 
 namespace penumbra::region {
@@ -73,31 +72,31 @@ class LazyShadow {
 
   // The first `requested` of `total` bytes (whole pages) become accessible, the rest a tail.
   void allow(AppAddr begin, std::size_t requested, std::size_t total) {
-    std::uint8_t* const shadow = units_.shadow_at(begin).ptr();
     const std::size_t whole = requested >> shadow::kGranuleShift;
     const std::size_t all = total >> shadow::kGranuleShift;
-    raw_set(shadow, 0, whole);
+    units_.set(begin, whole, 0);
     if (whole == all) [[likely]]
       return;
     const std::size_t rest = requested & (shadow::kGranuleSize - 1);
-    if (rest != 0) raw_set(shadow + whole, static_cast<int>(rest), 1);
-    set(shadow + whole + (rest != 0), all - whole - (rest != 0), shadow::ShadowTag::kRegionTail);
+    AppAddr tail = begin + (requested - rest);
+    if (rest != 0) {
+      units_.set(tail, 1, static_cast<std::uint8_t>(rest));
+      tail = tail + shadow::kGranuleSize;
+    }
+    tag(tail, begin + total - tail, shadow::ShadowTag::kRegionTail);
   }
   void guard(AppAddr begin, std::size_t bytes) { tag(begin, bytes, shadow::ShadowTag::kRegionGuard); }
   // The shadow of a range will be written soon; asks for as much of it as is worth asking for.
   void expect(AppAddr begin, std::size_t bytes) {
-    const std::uint8_t* const shadow = units_.shadow_at(begin).ptr();
-    const std::size_t end = std::min(bytes >> shadow::kGranuleShift, kExpectedBytes);
-    for (std::size_t i = 0; i < end; i += 64) expect_write(shadow + i);
+    units_.expect(begin, std::min(bytes >> shadow::kGranuleShift, kExpectedBytes));
   }
   // For whoever subdivides a live area whose units are all populated. begin is granule aligned; so are the bytes of
   // poison(), while unpoison() ends exactly.
   void poison(AppAddr begin, std::size_t bytes, shadow::ShadowTag value) { tag(begin, bytes, value); }
   void unpoison(AppAddr begin, std::size_t bytes) {
-    std::uint8_t* const shadow = units_.shadow_at(begin).ptr();
-    raw_set(shadow, 0, bytes >> shadow::kGranuleShift);
+    units_.set(begin, bytes >> shadow::kGranuleShift, 0);
     const std::size_t rest = bytes & (shadow::kGranuleSize - 1);
-    if (rest != 0) raw_set(shadow + (bytes >> shadow::kGranuleShift), static_cast<int>(rest), 1);
+    if (rest != 0) units_.set(begin + (bytes - rest), 1, static_cast<std::uint8_t>(rest));
   }
   void forbid(AppAddr begin, std::size_t bytes) { tag(begin, bytes, shadow::ShadowTag::kRegionFreed); }
   // A live area changes its size within its pages: only granules that change are written, so that no byte which stays
@@ -131,11 +130,8 @@ class LazyShadow {
   // Of shadow: what one page has. Longer runs are met by the processor's own prefetching.
   static constexpr std::size_t kExpectedBytes = kPageSize >> shadow::kGranuleShift;
 
-  static void set(std::uint8_t* at, std::size_t bytes, shadow::ShadowTag value) {
-    raw_set(at, static_cast<int>(value), bytes);
-  }
   void tag(AppAddr begin, std::size_t bytes, shadow::ShadowTag value) {
-    set(units_.shadow_at(begin).ptr(), bytes >> shadow::kGranuleShift, value);
+    units_.set(begin, bytes >> shadow::kGranuleShift, static_cast<std::uint8_t>(value));
   }
 
   shadow::UnitMap units_;

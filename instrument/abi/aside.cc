@@ -22,7 +22,7 @@ static_assert(sizeof(Slot) == 16);
 extern "C" {
 
 // Addresses below this have a shadow that an outline check may read, whatever its size (up to 64 bytes); 0 before
-// start() and while aside.
+// start(), while aside, and on the paged map.
 __attribute__((visibility("hidden"))) constinit std::uint64_t penumbra_abi_checked_end = 0;
 __attribute__((visibility("hidden"))) constinit std::uint8_t penumbra_abi_aside = 0;
 
@@ -60,7 +60,8 @@ void start() {
   const shadow::Span& span = shadow::span();
   penumbra_abi_span_low = span.begin.value - (kLargestFastAccess - 1);
   penumbra_abi_span_reach = span.end.value - penumbra_abi_span_low;
-  penumbra_abi_checked_end = kUserAddressEnd - kLargestFastAccess;
+  // The fast paths load from the direct map; without it every check takes the exact way.
+  penumbra_abi_checked_end = shadow::is_direct() ? kUserAddressEnd - kLargestFastAccess : 0;
 }
 
 void stand_aside() {

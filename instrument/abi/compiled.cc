@@ -152,7 +152,7 @@ bool find_inline_checks(const char** path) {
 
 void require_shadow_for_compiled_code() {
   const char* path = nullptr;
-  if (shadow::is_reserved() || !find_inline_checks(&path)) return;
+  if (shadow::is_direct() || !find_inline_checks(&path)) return;
   FixedTextBuffer<1024> line;
   line.append("penumbra: ")
       .append(*path != 0 ? path : "the program")

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "instrument/abi/poisonable.h"
+#include "shadow/bytes.h"
 #include "shadow/check.h"
 #include "shadow/encoding.h"
 
@@ -56,7 +57,7 @@ void annotate(const AppRange& storage, const Elements& before, const Elements& n
     const AppAddr from = std::max(own.begin, AppAddr(round_down(std::min(a, b).value, kGranuleSize)));
     const AppAddr to = std::min(own.end, AppAddr(round_up(std::max(a, b).value, kGranuleSize)));
     for (AppAddr granule = from; granule < to; granule = granule + kGranuleSize) {
-      *shadow::shadow_of(granule).ptr() = shadow_for(granule, now);
+      shadow::store_byte(granule, shadow_for(granule, now));
     }
   };
   if (before.begin == before.end || now.begin == now.end) {

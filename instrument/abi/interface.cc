@@ -12,6 +12,7 @@
 #include "instrument/abi/abi.h"
 #include "instrument/abi/globals.h"
 #include "instrument/abi/stack_bounds.h"
+#include "shadow/address_map.h"
 #include "shadow/check.h"
 #include "shadow/encoding.h"
 

@@ -19,7 +19,7 @@ inline bool is_poisonable(AppAddr begin, std::size_t bytes) {
   const AppAddr end = begin + bytes;
   const AppAddr last = end - 1;
   if (!shadow::has_shadow(begin) || !shadow::has_shadow(last)) return false;
-  if ((begin < shadow::kLowMemoryEnd) != (last < shadow::kLowMemoryEnd)) return false;
+  if (shadow::is_direct() && (begin < shadow::kLowMemoryEnd) != (last < shadow::kLowMemoryEnd)) return false;
   const shadow::Span& span = shadow::span();
   if (end <= span.begin || begin >= span.end) return true;
   if (begin < span.begin || end > span.end) return false;

@@ -3,8 +3,8 @@
 #include "instrument/abi/compiled.h"
 #include "instrument/abi/stack_bounds.h"
 #include "runtime/base/config.h"
-#include "runtime/base/raw_memory.h"
 #include "shadow/address_map.h"
+#include "shadow/bytes.h"
 #include "shadow/poison.h"
 
 namespace penumbra::abi {
@@ -50,15 +50,18 @@ void clear_from(const Stack& stack, AppAddr begin, AppAddr end) {
 
 void clear_frames_until_foreign(AppAddr begin, AppAddr end) {
   if (!shadow::is_reserved() || begin >= end || !shadow::has_shadow(begin) || !shadow::has_shadow(end - 1)) return;
-  std::uint8_t* p = shadow::shadow_of(begin).ptr();
-  std::uint8_t* const last = shadow::shadow_of(end - 1).ptr();
+  AppAddr granule(round_down(begin.value, shadow::kGranuleSize));
+  const AppAddr last(round_down((end - 1).value, shadow::kGranuleSize));
   for (;;) {
-    p = const_cast<std::uint8_t*>(raw_first_nonzero(p, last));
-    if (p >= last) return;
+    granule = shadow::first_nonzero(granule, last);
+    if (granule >= last) return;
+    const AppAddr next = granule + shadow::kGranuleSize;
+    const std::uint8_t byte = shadow::load_byte(granule);
     // A partial granule is a frame's if a frame's tag follows, as it does behind every variable.
-    const bool partial = *p < shadow::kGranuleSize && is_frame_tag(p[1]);
-    if (!partial && !is_frame_tag(*p)) return;
-    *p++ = 0;
+    const bool partial = byte < shadow::kGranuleSize && is_frame_tag(shadow::load_byte(next));
+    if (!partial && !is_frame_tag(byte)) return;
+    shadow::store_byte(granule, 0);
+    granule = next;
   }
 }
 
@@ -131,10 +134,13 @@ __attribute__((visibility("hidden"))) void penumbra_abi_unpoison_stack_memory(Ap
   if (shadow::is_reserved()) shadow::unpoison_any(address, bytes);
 }
 
-// clang's __asan_set_shadow_XX: `bytes` bytes of *shadow* become `value`; its long runs of a frame's description.
+// clang's __asan_set_shadow_XX: `bytes` bytes of *shadow* become `value`; its long runs of a frame's description. The
+// address is the direct map's, whichever map this process has: compiled into the code.
 __attribute__((visibility("hidden"))) void penumbra_abi_set_shadow(std::uint8_t* shadow_bytes, std::size_t bytes,
                                                                    int value) {
-  if (shadow::is_reserved()) raw_set(shadow_bytes, value, bytes);
+  if (shadow::is_reserved()) {
+    shadow::set_bytes(shadow::app_of(ShadowAddr(shadow_bytes)), bytes, static_cast<std::uint8_t>(value));
+  }
 }
 
 }  // extern "C"

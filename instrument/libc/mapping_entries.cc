@@ -36,6 +36,7 @@
 #include "instrument/libc/locking.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/own_ranges.h"
+#include "shadow/address_map.h"
 #include "shadow/poison.h"
 
 namespace penumbra::libc {

@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shadow/bytes.h"
 #include "shadow/check.h"
 #include "shadow/encoding.h"
 
@@ -38,12 +39,6 @@ struct Scan {
   std::size_t touched() const { return passed + (end == ScanEnd::kHit ? 1 : 0); }
 };
 
-inline std::uint64_t load_shadow_word(ShadowAddr s) {
-  std::uint64_t word;
-  __builtin_memcpy(&word, s.ptr<const void>(), sizeof word);
-  return word;
-}
-
 inline constexpr std::size_t kBlock = 64;
 
 // Bytes from `here` on, at most `bytes`, before the first bad one. The range stays in one block, which lies in one
@@ -55,8 +50,7 @@ inline std::size_t accessible_bytes(AppAddr here, std::size_t bytes, AppAddr& th
     there = shadow::populated_until(here);
     if (there == here) return 0;
   }
-  const AppAddr block(here.value & ~(kBlock - 1));
-  if (load_shadow_word(shadow::shadow_of(block)) == 0) [[likely]]
+  if (shadow::load_block(here) == 0) [[likely]]
     return bytes;
   const AppAddr bad = shadow::first_bad(here, bytes);
   return bad == shadow::kNoBadByte ? bytes : bad - here;

@@ -5,6 +5,7 @@
 
 #include "instrument/libc/entry.h"
 #include "instrument/libc/kernel_io.h"
+#include "shadow/address_map.h"
 
 namespace penumbra::libc {
 namespace {

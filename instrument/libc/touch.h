@@ -16,6 +16,7 @@
 
 #include "instrument/libc/scan.h"
 #include "runtime/base/fault.h"
+#include "shadow/address_map.h"
 #include "shadow/check.h"
 #include "shadow/encoding.h"
 
@@ -97,16 +98,18 @@ class Touch {
     return count > kNoLimit / sizeof(Char) ? kNoLimit : count * sizeof(Char);
   }
 
-  // May the shadow of a range that begins at `a` be loaded as one word?
+  // May the shadow of a range that begins at `a` be loaded as one word? Never on the paged map.
   static bool is_plain(AppAddr a) {
     constexpr std::uintptr_t kHigh = shadow::kHighMemoryBegin.value;
-    return a.value - kHigh < kUserAddressEnd - kBlock - kHigh || a.value < shadow::kLowMemoryEnd.value - kBlock;
+    return (a.value - kHigh < kUserAddressEnd - kBlock - kHigh || a.value < shadow::kLowMemoryEnd.value - kBlock) &&
+           shadow::is_direct();
   }
 
   // One load of eight shadow bytes, of which those behind the range are shifted out.
   static bool is_small_and_clean(AppAddr a, std::size_t bytes) {
     if (bytes - 1 >= kInlineBytes || !is_plain(a)) return false;
-    const std::uint64_t word = load_shadow_word(shadow::shadow_of(a));
+    std::uint64_t word;
+    __builtin_memcpy(&word, shadow::shadow_of(a).ptr<const void>(), sizeof word);
     const std::size_t last = ((a.value & (shadow::kGranuleSize - 1)) + bytes - 1) >> shadow::kGranuleShift;
     return word << (56 - 8 * last) == 0 && (!shadow::meets_span(a, bytes) || shadow::is_populated(a, bytes));
   }

@@ -7,6 +7,7 @@
 #include "instrument/load/slots.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/raw_memory.h"
+#include "shadow/address_map.h"
 #include "shadow/encoding.h"
 
 namespace penumbra::load {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shadow/bytes.h"
 #include "shadow/encoding.h"
 
 namespace penumbra::load {
@@ -23,7 +24,7 @@ inline std::uintptr_t first_bad_exactly(std::uintptr_t address, std::size_t size
   if (!shadow::has_shadow(AppAddr(address)) || !shadow::has_shadow(AppAddr(end - 1))) return kAllFine;
   for (std::uintptr_t granule = round_down(address, shadow::kGranuleSize); granule < end;
        granule += shadow::kGranuleSize) {
-    const std::uint8_t byte = *shadow::shadow_of(AppAddr(granule)).ptr<const volatile std::uint8_t>();
+    const std::uint8_t byte = shadow::load_byte(AppAddr(granule));
     if (byte == 0) continue;
     const std::uintptr_t allowed_end = granule + (byte < shadow::kGranuleSize ? byte : 0);
     const std::uintptr_t from = granule < address ? address : granule;
@@ -38,7 +39,7 @@ inline std::uintptr_t first_bad_exactly(std::uintptr_t address, std::size_t size
 inline bool is_deliberate_over_read(std::uintptr_t address, std::size_t size, bool is_write) {
   if (is_write || size < 16 || (size & (size - 1)) != 0 || (address & (size - 1)) != 0) return false;
   for (std::uintptr_t granule = address; granule < address + size; granule += shadow::kGranuleSize) {
-    const std::uint8_t byte = *shadow::shadow_of(AppAddr(granule)).ptr<const volatile std::uint8_t>();
+    const std::uint8_t byte = shadow::load_byte(AppAddr(granule));
     if (byte < shadow::kGranuleSize) return true;
   }
   return false;

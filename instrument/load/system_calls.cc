@@ -12,6 +12,8 @@
 #include "instrument/load/report_access.h"
 #include "runtime/base/os_linux.h"
 #include "runtime/base/system_calls.h"
+#include "shadow/address_map.h"
+#include "shadow/bytes.h"
 #include "shadow/check.h"
 
 namespace penumbra::load {
@@ -45,7 +47,7 @@ std::uintptr_t first_bad_of(std::uintptr_t address, std::size_t size) {
   std::uintptr_t bad = middle > address ? first_bad_exactly(address, middle - address) : kAllFine;
   for (std::uintptr_t at = middle; bad == kAllFine && at < end; at += kWordSpan) {
     const bool is_whole = end - at >= kWordSpan;
-    if (is_whole && *shadow::shadow_of(AppAddr(at)).ptr<const volatile std::uint64_t>() == 0) continue;
+    if (is_whole && shadow::load_block(AppAddr(at)) == 0) continue;
     bad = first_bad_exactly(at, is_whole ? kWordSpan : end - at);
   }
   return bad;

@@ -72,7 +72,7 @@ void CheckEmitter::emit_plain(const Check& check, const FunctionPlan& plan) {
   if (check.pushes_home) push(check.rax_home);
   if (check.pushes_rax) push(kRax);
   const std::int32_t moved = check.base == kRsp ? state.stack_bytes : 0;
-  writer.put_lea(check.scratch, check.base, check.index, check.scale, check.high - 1 + moved);
+  if (!calls_out_) writer.put_lea(check.scratch, check.base, check.index, check.scale, check.high - 1 + moved);
   if (check.saves_flags) {
     if (check.rax_home != kNoRegister) {
       writer.put_mov(check.rax_home, kRax);
@@ -83,7 +83,14 @@ void CheckEmitter::emit_plain(const Check& check, const FunctionPlan& plan) {
     state.flags_in_ax = 1;
     mark(at, state);
   }
-  emit_comparisons(check, plan, moved);
+  if (calls_out_) {
+    // The thunk asks the exact question always, not only where the fast path found something.
+    PendingThunk thunk{writer.put_jump(), 0, check, add_accesses(check, plan), plan.may_use_red_zone};
+    thunk.back = writer.position();
+    thunks_.push_back(thunk);
+  } else {
+    emit_comparisons(check, plan, moved);
+  }
   if (check.saves_flags) {
     writer.put_sahf();
     if (check.rax_home != kNoRegister) writer.put_mov(kRax, check.rax_home);

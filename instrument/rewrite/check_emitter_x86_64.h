@@ -36,8 +36,9 @@ constexpr unsigned tested_granules(std::int32_t low, std::int32_t high, std::siz
 
 class CheckEmitter {
  public:
-  // `exact`: look at the granule of an access's first byte as well.
-  CheckEmitter(const Program& program, bool exact, Area& area) : program_(program), exact_(exact), area_(area) {}
+  // `exact`: look at the granule of an access's first byte as well. `calls_out`: no fast path, which needs the direct map.
+  CheckEmitter(const Program& program, bool exact, bool calls_out, Area& area)
+      : program_(program), exact_(exact), calls_out_(calls_out), area_(area) {}
 
   // Before the instruction that the check names; its thunk is kept for emit_thunks().
   void emit(const Check& check, const FunctionPlan& plan);
@@ -57,7 +58,7 @@ class CheckEmitter {
 
  private:
   struct PendingThunk {
-    std::uint32_t jump = 0;  // operand of the conditional jump to it
+    std::uint32_t jump = 0;  // operand of the jump to it
     std::uint32_t back = 0;
     Check check;
     std::uint32_t first_access = 0;
@@ -78,6 +79,7 @@ class CheckEmitter {
 
   const Program& program_;
   bool exact_;
+  bool calls_out_;
   Area& area_;
   std::vector<PendingThunk> thunks_;
   std::uint32_t end_of_thunks_ = 0;

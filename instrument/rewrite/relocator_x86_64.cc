@@ -35,7 +35,7 @@ Relocator::Relocator(const Program& program, const Liveness& liveness, const Rew
       options_(options),
       planner_(program, liveness, options.access),
       roles_(find_libc_roles(program)),
-      checks_(program, options.exact, area_) {}
+      checks_(program, options.exact, options.calls_out, area_) {}
 
 bool Relocator::is_excluded(const Function& function) const {
   if (function.range.is_signal_frame || changes_context(program_, function)) return true;

@@ -44,7 +44,8 @@ struct OptOut {
 
 struct RewriteOptions {
   AccessOptions access;
-  bool exact = false;  // look at the granule of an access's first byte as well: no misaligned one begins unseen
+  bool exact = false;      // look at the granule of an access's first byte as well: no misaligned one begins unseen
+  bool calls_out = false;  // no look at the direct map: each check calls the exact routine (for the paged map)
   std::vector<OptOut> optout;
   bool checks = true;  // false: relocate only, to find out what moving alone costs
   bool relocate_tables = true;

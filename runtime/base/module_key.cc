@@ -67,6 +67,7 @@ void append_module_key(TextBuffer& out, const Options& options, const OptOutList
   if (options.check == CheckKind::kReads) out.append(".r");
   if (options.check == CheckKind::kWrites) out.append(".w");
   if (options.exact) out.append(".exact");
+  if (options.shadow == ShadowKind::kPaged) out.append(".paged");
   std::uint64_t sum = 0;
   OptOutLine line;
   for (const char* at = list.begin; next_line(list, at, line);) {

@@ -18,7 +18,7 @@ inline constexpr std::size_t kOptionTextBytes = 512;
 
 enum class FaultReaction : std::uint8_t { kReport, kPanic, kPanicOnWrite };
 enum class GuardKind : std::uint8_t { kAuto, kMarker, kMprotect, kPinned };
-enum class ShadowKind : std::uint8_t { kDirect, kOff };
+enum class ShadowKind : std::uint8_t { kDirect, kPaged, kOff };
 enum class CheckKind : std::uint8_t { kBoth, kWrites, kReads };
 enum class RewriteKind : std::uint8_t { kOff, kOn, kAuto };
 

@@ -8,8 +8,10 @@
 #include <errno.h>
 #include <fmt/format.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "instrument/rewrite/direct_map.h"
 #include "runtime/base/options.h"
 #include "runtime/launcher/bisect_command.h"
 #include "runtime/launcher/cache_command.h"
@@ -75,6 +77,12 @@ void prepare(const Program& program, const std::string& given) {
   parse_options(options, getenv("PENUMBRA_OPTIONS"), nullptr, nullptr);
   parse_options(options, given.c_str(), nullptr, nullptr);
   if (options.rewrite == RewriteKind::kOff) return;
+  // The process will find no room for the direct map, so its modules shall do without.
+  rlimit space{};
+  if (options.shadow == ShadowKind::kDirect && getrlimit(RLIMIT_AS, &space) == 0 &&
+      space.rlim_cur < rewrite::kDirectMapBytes) {
+    options.shadow = ShadowKind::kPaged;
+  }
   const std::string folder = cache_folder(options);
   if (folder.empty()) {
     say("rewrite=1 needs cache=FOLDER, or HOME in the environment; nothing is rewritten");

@@ -212,6 +212,7 @@ rewrite::RewriteOptions Wishes::for_module(const std::string& file) const {
   wanted.access.reads = options_.check != CheckKind::kWrites;
   wanted.access.writes = options_.check != CheckKind::kReads;
   wanted.exact = options_.exact;
+  wanted.calls_out = options_.shadow == ShadowKind::kPaged;
   const OptOutList lines = list();
   OptOutLine line;
   for (const char* at = lines.begin; next_line(lines, at, line);) {

@@ -25,7 +25,7 @@ struct RewriteResult {
   std::uint64_t file_bytes = 0;
 };
 
-// What module files are to check, from the options of a run: check=, exact= and optout=. Reads the list of optout=FILE;
+// What module files are to check, from the options of a run: check=, exact=, optout= and shadow=paged. Reads the list of optout=FILE;
 // throws std::runtime_error where that cannot be done.
 class Wishes {
  public:

@@ -80,7 +80,7 @@ int rewrite_main(const std::vector<std::string>& arguments) {
                  "show a function (by name, or 0xADDRESS in it) beside its rewritten copy");
   app.add_flag("--relocate-only", wish.relocate_only, "move code without checks, to see what moving alone costs");
   app.add_option("--options", wish.options,
-                 "check=, exact=, optout= and cache_limit= as a run would have them, separated by colons");
+                 "check=, exact=, optout=, shadow= and cache_limit= as a run would have them, separated by colons");
   if (const auto status = parse_arguments(app, "rewrite", arguments)) return *status;
   Options given;
   parse_options(given, wish.options.c_str(), nullptr, nullptr);

@@ -2,6 +2,7 @@
 
 #include "runtime/base/raw_memory.h"
 #include "runtime/stacks/stacks.h"
+#include "shadow/address_map.h"
 
 namespace penumbra::report {
 namespace {

@@ -1,4 +1,5 @@
 #include "runtime/report/diagnose.h"
+#include "shadow/address_map.h"
 
 #include <signal.h>
 

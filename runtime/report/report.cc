@@ -17,6 +17,7 @@
 #include "runtime/report/sink.h"
 #include "runtime/stacks/stacks.h"
 #include "shadow/address_map.h"
+#include "shadow/bytes.h"
 
 namespace penumbra::report {
 namespace {
@@ -55,7 +56,7 @@ constexpr unsigned kDirectionShift = 24;
 std::uint32_t cheap_kind(const Fault& fault, const FaultPlace& place) {
   std::uint32_t tag = 0;
   if (fault.kind == FaultKind::kBadAccess && shadow::is_reserved() && shadow::has_shadow(fault.bad)) {
-    tag = *shadow::shadow_of(fault.bad).ptr<const volatile std::uint8_t>();
+    tag = shadow::load_byte(fault.bad);
   }
   return place.direction << kDirectionShift | 0x10000u | static_cast<std::uint32_t>(fault.kind) << 8 | tag;
 }

@@ -9,7 +9,7 @@
 #include "runtime/base/raw_memory.h"
 #include "runtime/report/proc_maps.h"
 #include "runtime/report/task.h"
-#include "shadow/address_map.h"
+#include "shadow/bytes.h"
 
 namespace penumbra::report {
 namespace {
@@ -22,7 +22,7 @@ constexpr std::uintptr_t kFrameMagic = 0x41b58ab3;
 constexpr std::size_t kMaxFrameBytes = 64 << 10;
 
 std::uint8_t shadow_byte(AppAddr a) {
-  return *shadow::shadow_of(a).ptr<const volatile std::uint8_t>();
+  return shadow::load_byte(a);
 }
 
 bool is_tag(std::uint8_t value, ShadowTag tag) {

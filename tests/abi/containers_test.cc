@@ -8,6 +8,7 @@
 #include "shadow/encoding.h"
 #include "shadow/poison.h"
 #include "tests/abi/fault_log.h"
+#include "tests/support/shadow_map.h"
 
 extern "C" {
 void __sanitizer_annotate_contiguous_container(const void*, const void*, const void*, const void*);
@@ -26,7 +27,7 @@ alignas(64) char g_memory[128];
 class Containers : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    ASSERT_TRUE(shadow::reserve_direct_map().ok());
+    ASSERT_TRUE(reserve_test_map().ok());
     start();
   }
 
@@ -97,7 +98,7 @@ TEST_F(Containers, ADequeGrowsAndShrinksAtBothEnds) {
 
 TEST_F(Containers, TheirPoisonHasATagOfItsOwnAndWrongStatesAreFound) {
   __sanitizer_annotate_contiguous_container(g_memory, g_memory + 64, g_memory + 64, g_memory + 20);
-  EXPECT_EQ(*shadow::shadow_of(AppAddr(g_memory + 40)).ptr(), 0xe6);
+  EXPECT_EQ(shadow::load_byte(AppAddr(g_memory + 40)), 0xe6);
   EXPECT_EQ(__sanitizer_contiguous_container_find_bad_address(g_memory, g_memory + 20, g_memory + 64), nullptr);
   EXPECT_EQ(__sanitizer_contiguous_container_find_bad_address(g_memory, g_memory + 24, g_memory + 64), g_memory + 20);
   EXPECT_EQ(__sanitizer_contiguous_container_find_bad_address(g_memory, g_memory + 16, g_memory + 64), g_memory + 16);

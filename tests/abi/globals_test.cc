@@ -8,6 +8,7 @@
 #include "shadow/check.h"
 #include "shadow/encoding.h"
 #include "tests/abi/fault_log.h"
+#include "tests/support/shadow_map.h"
 
 extern "C" {
 void __asan_register_globals(const void* globals, std::size_t count);
@@ -45,7 +46,7 @@ const Descriptor kGlobals[] = {
 class Globals : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    ASSERT_TRUE(shadow::reserve_direct_map().ok());
+    ASSERT_TRUE(reserve_test_map().ok());
     start();
   }
 };
@@ -55,7 +56,7 @@ TEST_F(Globals, ExactlyTheirBytesAreAccessibleWhileRegistered) {
   EXPECT_EQ(shadow::first_bad(AppAddr(memory), 160), AppAddr(memory + 13));
   EXPECT_TRUE(shadow::is_accessible(AppAddr(memory + 64), 40));
   EXPECT_EQ(shadow::first_bad(AppAddr(memory + 64), 96), AppAddr(memory + 104));
-  EXPECT_EQ(*shadow::shadow_of(AppAddr(memory + 16)).ptr(), 0xf9);
+  EXPECT_EQ(shadow::load_byte(AppAddr(memory + 16)), 0xf9);
   EXPECT_EQ(registered_globals(), 2u);
   __asan_unregister_globals(kGlobals, 2);
   EXPECT_TRUE(shadow::is_accessible(AppAddr(memory), 160));

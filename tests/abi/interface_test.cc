@@ -6,6 +6,7 @@
 #include "shadow/encoding.h"
 #include "shadow/poison.h"
 #include "tests/abi/fault_log.h"
+#include "tests/support/shadow_map.h"
 
 extern "C" {
 int __asan_report_present();
@@ -37,7 +38,7 @@ namespace {
 class Interface : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    ASSERT_TRUE(shadow::reserve_direct_map().ok());
+    ASSERT_TRUE(reserve_test_map().ok());
     start();
   }
 };
@@ -137,7 +138,7 @@ TEST_F(Interface, AddressesAreLocated) {
   EXPECT_EQ(begin, g_heap + 16);
   EXPECT_STREQ(__asan_locate_address(name, nullptr, 0, nullptr, nullptr), "stack");
   EXPECT_STREQ(__asan_locate_address(AppAddr(shadow::kShadowOffset).ptr<void>(), nullptr, 0, nullptr, nullptr),
-               "shadow");
+               shadow::is_direct() ? "shadow" : "invalid");
   EXPECT_STREQ(__asan_locate_address(AppAddr(std::uintptr_t{1} << 60).ptr<void>(), nullptr, 0, nullptr, nullptr),
                "invalid");
   set_hooks({});

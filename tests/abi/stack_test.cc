@@ -17,6 +17,7 @@
 #include "shadow/encoding.h"
 #include "shadow/poison.h"
 #include "tests/abi/fault_log.h"
+#include "tests/support/shadow_map.h"
 
 extern "C" {
 void __asan_handle_no_return();
@@ -37,16 +38,15 @@ using shadow::ShadowTag;
 class StackPoison : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    ASSERT_TRUE(shadow::reserve_direct_map().ok());
+    ASSERT_TRUE(reserve_test_map().ok());
     start();
     note_compiled_code();
   }
 };
 
 bool is_clear(const void* begin, std::size_t bytes) {
-  const std::uint8_t* const s = shadow::shadow_of(AppAddr(begin)).ptr();
-  for (std::size_t i = 0; i < bytes / 8; ++i) {
-    if (s[i] != 0) return false;
+  for (std::size_t i = 0; i < bytes; i += 8) {
+    if (shadow::load_byte(AppAddr(begin) + i) != 0) return false;
   }
   return true;
 }
@@ -82,7 +82,7 @@ TEST_F(StackPoison, AJumpUnpoisonsOnlyWhatLiesBelowItsTarget) {
   shadow::poison(AppAddr(frames), sizeof frames, ShadowTag::kStackLeft);
   abandon_frames_below(AppAddr(frames), AppAddr(frames + 128));
   EXPECT_TRUE(is_clear(frames, 128));
-  EXPECT_EQ(*shadow::shadow_of(AppAddr(frames + 128)).ptr(), 0xf1);
+  EXPECT_EQ(shadow::load_byte(AppAddr(frames + 128)), 0xf1);
   shadow::clear_stale(AppAddr(frames), sizeof frames);
 }
 
@@ -160,13 +160,12 @@ TEST_F(StackPoison, AHandlerOnItsOwnStackUnpoisonsThatAndTheInterruptedOne) {
 TEST_F(StackPoison, OnAnUnknownStackClearingStopsAtForeignPoison) {
   void* const memory = mmap(nullptr, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   const AppAddr base(memory);
-  std::uint8_t* const s = shadow::shadow_of(base).ptr();
   const std::uint8_t bytes[] = {0xf1, 0xf1, 0x05, 0xf2, 0x00, 0xf8, 0xca, 0x03, 0xcb, 0xf3, 0x00, 0x04, 0xec, 0xf1};
-  std::memcpy(s, bytes, sizeof bytes);
+  for (std::size_t i = 0; i < sizeof bytes; ++i) shadow::store_byte(base + 8 * i, bytes[i]);
   clear_frames_until_foreign(base, base + (1 << 16));
   const std::uint8_t after[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x04, 0xec, 0xf1};
-  EXPECT_EQ(std::memcmp(s, after, sizeof after), 0);
-  std::memset(s, 0, sizeof bytes);
+  for (std::size_t i = 0; i < sizeof after; ++i) EXPECT_EQ(shadow::load_byte(base + 8 * i), after[i]) << i;
+  shadow::set_bytes(base, sizeof bytes, 0);
   munmap(memory, 1 << 16);
 }
 
@@ -175,12 +174,12 @@ TEST_F(StackPoison, AnAllocaHasItsRedzonesUntilItsScopeEnds) {
   const AppAddr object(area + 32);
   for (std::size_t bytes : {std::size_t{1}, std::size_t{10}, std::size_t{32}, std::size_t{64}}) {
     __asan_alloca_poison(object.value, bytes);
-    EXPECT_EQ(*shadow::shadow_of(object - 1).ptr(), 0xca);
-    EXPECT_EQ(*shadow::shadow_of(object - 32).ptr(), 0xca);
+    EXPECT_EQ(shadow::load_byte(object - 1), 0xca);
+    EXPECT_EQ(shadow::load_byte(object - 32), 0xca);
     EXPECT_TRUE(shadow::is_accessible(object, bytes));
     EXPECT_EQ(shadow::first_bad(object, bytes + 32), object + bytes);
-    EXPECT_EQ(*shadow::shadow_of(object + (round_up(bytes, 32) + 24)).ptr(), 0xcb);
-    EXPECT_EQ(*shadow::shadow_of(object + (round_up(bytes, 32) + 32)).ptr(), 0);
+    EXPECT_EQ(shadow::load_byte(object + (round_up(bytes, 32) + 24)), 0xcb);
+    EXPECT_EQ(shadow::load_byte(object + (round_up(bytes, 32) + 32)), 0);
     __asan_allocas_unpoison(object.value - 32, AppAddr(area + 192).value);
     EXPECT_TRUE(is_clear(area, sizeof area));
   }
@@ -192,7 +191,7 @@ TEST_F(StackPoison, ScopesPoisonWholeVariablesAndTheirLastGranule) {
   const AppAddr at(variable);
   __asan_poison_stack_memory(at.value, 24);
   EXPECT_EQ(shadow::first_bad(at, 1), at);
-  EXPECT_EQ(*shadow::shadow_of(at + 16).ptr(), 0xf8);
+  EXPECT_EQ(shadow::load_byte(at + 16), 0xf8);
   __asan_unpoison_stack_memory(at.value, 19);
   EXPECT_TRUE(shadow::is_accessible(at, 19));
   EXPECT_FALSE(shadow::is_accessible(at, 20));

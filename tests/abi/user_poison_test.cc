@@ -10,6 +10,7 @@
 #include "shadow/check.h"
 #include "shadow/encoding.h"
 #include "tests/abi/fault_log.h"
+#include "tests/support/shadow_map.h"
 
 extern "C" {
 void __asan_poison_memory_region(const volatile void*, std::size_t);
@@ -24,7 +25,7 @@ namespace {
 class UserPoison : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    ASSERT_TRUE(shadow::reserve_direct_map().ok());
+    ASSERT_TRUE(reserve_test_map().ok());
     start();
   }
 };
@@ -34,7 +35,7 @@ TEST_F(UserPoison, ARegionIsBadUntilItIsUnpoisoned) {
   __asan_poison_memory_region(memory + 8, 24);
   EXPECT_EQ(__asan_address_is_poisoned(memory + 7), 0);
   EXPECT_EQ(__asan_address_is_poisoned(memory + 8), 1);
-  EXPECT_EQ(*shadow::shadow_of(AppAddr(memory + 8)).ptr(), 0xf7);
+  EXPECT_EQ(shadow::load_byte(AppAddr(memory + 8)), 0xf7);
   EXPECT_EQ(__asan_region_is_poisoned(memory, 64), memory + 8);
   __asan_unpoison_memory_region(memory + 8, 5);
   EXPECT_EQ(__asan_region_is_poisoned(memory, 64), memory + 13);
@@ -86,9 +87,9 @@ TEST_F(UserPoison, RegionMemoryThatIsNotThereCannotBePoisoned) {
          return end <= populated_end ? shadow::kNoBadByte : begin < populated_end ? populated_end : begin;
        }});
   __asan_poison_memory_region(memory, 64);
-  EXPECT_EQ(*shadow::shadow_of(base).ptr(), 0xf7);
+  EXPECT_EQ(shadow::load_byte(base), 0xf7);
   __asan_poison_memory_region(populated_end.ptr<void>(), 64);
-  EXPECT_EQ(*shadow::shadow_of(populated_end).ptr(), 0);
+  EXPECT_EQ(shadow::load_byte(populated_end), 0);
   shadow::set_span({});
   __asan_unpoison_memory_region(memory, 64);
   munmap(memory, 1 << 16);

@@ -6,6 +6,7 @@
 #include "runtime/base/os_linux.h"
 #include "shadow/address_map.h"
 #include "shadow/check.h"
+#include "tests/support/shadow_map.h"
 
 #include <gtest/gtest.h>
 
@@ -43,7 +44,7 @@ class CallFailer {
 class FamilyTest : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(shadow::reserve_direct_map().ok());
+    ASSERT_TRUE(reserve_test_map().ok());
     Config config;
     config.span_bytes = std::size_t{1} << 30;
     config.nodes = 2;
@@ -71,7 +72,7 @@ class FamilyTest : public testing::Test {
 
   static bool fine(AppAddr a, std::size_t bytes) { return shadow::first_bad(a, bytes) == shadow::kNoBadByte; }
 
-  static int shadow_at(AppAddr a) { return *shadow::shadow_of(a).ptr<const std::uint8_t>(); }
+  static int shadow_at(AppAddr a) { return shadow::load_byte(a); }
 
   Regions regions_;
 

@@ -6,6 +6,7 @@
 #include "allocator/region/regions.h"
 #include "shadow/address_map.h"
 #include "shadow/check.h"
+#include "tests/support/shadow_map.h"
 
 #include <gtest/gtest.h>
 
@@ -26,7 +27,7 @@ class HeapTest : public testing::Test {
       Options options;
       options.quarantine = kTestQuarantine;
       options.span = kTestSpan;
-      return shadow::reserve_direct_map().ok() && region::init(options) && init(options);
+      return reserve_test_map().ok() && region::init(options) && init(options);
     }();
     ASSERT_TRUE(ready);
   }
@@ -45,7 +46,7 @@ class HeapTest : public testing::Test {
 
   static bool accessible(const char* p, std::size_t bytes) { return shadow::is_accessible(AppAddr(p), bytes); }
 
-  static std::uint8_t shadow_at(const void* p) { return *shadow::shadow_of(AppAddr(p)).ptr<std::uint8_t>(); }
+  static std::uint8_t shadow_at(const void* p) { return shadow::load_byte(AppAddr(p)); }
 };
 
 }  // namespace penumbra::heap

@@ -31,6 +31,7 @@ class HugePageDeathTest : public HeapTest {
  protected:
   void SetUp() override {
     if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled")) GTEST_SKIP() << "no huge pages in this kernel";
+    if (!shadow::is_direct()) GTEST_SKIP() << "the paged map has no huge pages";
     GTEST_FLAG_SET(death_test_style, "threadsafe");
   }
 

@@ -16,6 +16,7 @@
 #include "shadow/address_map.h"
 #include "shadow/check.h"
 #include "shadow/poison.h"
+#include "tests/support/shadow_map.h"
 
 namespace penumbra::libc::testing {
 
@@ -76,7 +77,7 @@ class PoisonedBlock {
 class LibcTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(shadow::reserve_direct_map().ok());
+    ASSERT_TRUE(reserve_test_map().ok());
     init(Options{}, Hooks{});
     ASSERT_TRUE(is_checking());
     set_fault_hook(&FaultRecord::hook);

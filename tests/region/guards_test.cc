@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/region/support.h"
+#include "tests/support/shadow_map.h"
 
 namespace penumbra::region {
 namespace {
@@ -54,7 +55,7 @@ TEST_P(EveryGuard, HidesPurgedMemoryFromEveryCheck) {
     EXPECT_EQ(shadow::is_accessible(areas[i], 1), i % 3 != 0);
     // Where the kernel cannot help, shadow must: an inline check reads the byte alone.
     if (i % 3 == 0 && is_readable(areas[i])) {
-      EXPECT_GE(*shadow::shadow_of(areas[i]).ptr(), shadow::kFirstTag);
+      EXPECT_GE(shadow::load_byte(areas[i]), shadow::kFirstTag);
     }
   }
 }
@@ -94,7 +95,7 @@ int no_markers(os::MemoryCall call) {
 }
 
 TEST(Guards, KernelWithoutMarkersGetsMprotect) {
-  ASSERT_TRUE(shadow::reserve_direct_map().ok());
+  ASSERT_TRUE(reserve_test_map().ok());
   auto allocator = std::make_unique<RegionAllocator<NoShadow>>();
   os::set_failure_injector_test_only(no_markers);
   ASSERT_TRUE(allocator->init(with(GuardKind::kAuto)).ok());

@@ -36,7 +36,7 @@ TEST(Regions, GuardBehindEveryAreaFaultsAndIsTagged) {
     const AppAddr guard = a + pages * kPageSize;
     EXPECT_TRUE(is_readable(guard - 1));
     EXPECT_FALSE(is_readable(guard));
-    EXPECT_EQ(*shadow::shadow_of(guard).ptr(), static_cast<std::uint8_t>(shadow::ShadowTag::kRegionGuard));
+    EXPECT_EQ(shadow::load_byte(guard), static_cast<std::uint8_t>(shadow::ShadowTag::kRegionGuard));
   }
 }
 

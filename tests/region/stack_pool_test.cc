@@ -46,7 +46,7 @@ class StackPoolTest : public testing::Test {
   static void touch(const Stack& stack, std::size_t bytes) {
     std::memset((stack.high() - bytes).ptr<void>(), 1, bytes);
   }
-  std::uint8_t shadow_at(AppAddr a) const { return *shadow::shadow_of(a).ptr<const std::uint8_t>(); }
+  std::uint8_t shadow_at(AppAddr a) const { return shadow::load_byte(a); }
 
   LazyRegions regions_;
   std::unique_ptr<StackPool> pool_ = std::make_unique<StackPool>();

@@ -9,6 +9,7 @@
 #include "allocator/region/region_allocator.h"
 #include "shadow/address_map.h"
 #include "shadow/check.h"
+#include "tests/support/shadow_map.h"
 
 namespace penumbra::region {
 
@@ -18,7 +19,7 @@ inline constexpr std::size_t kMiB = std::size_t{1} << 20;
 class LazyRegions {
  public:
   explicit LazyRegions(Config config = small()) {
-    EXPECT_TRUE(shadow::reserve_direct_map().ok());
+    EXPECT_TRUE(reserve_test_map().ok());
     EXPECT_TRUE(allocator_->init(config).ok());
     current_ = allocator_.get();
     shadow::set_span({allocator_->span().begin, allocator_->span().end, [](AppAddr begin, AppAddr end) {
@@ -29,7 +30,7 @@ class LazyRegions {
     shadow::set_span({});
     // Shadow outlives the span otherwise, and the kernel may give the span's addresses to the next test.
     const AppRange span = allocator_->span();
-    os::advise(AppAddr(shadow::shadow_of(span.begin).value), span.bytes() >> shadow::kGranuleShift, 4).ignore();
+    drop_shadow(span.begin, span.bytes());
     allocator_->destroy();
   }
 

@@ -27,7 +27,7 @@ struct Owned {
 };
 
 bool allows(AppAddr a) {
-  return *g_regions.shadow().units().shadow_at(a).ptr<const volatile std::uint8_t>() == 0;
+  return g_regions.shadow().units().shadow_byte(a) == 0;
 }
 
 void work(unsigned seed) {

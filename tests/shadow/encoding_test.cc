@@ -30,13 +30,13 @@ TEST(ShadowEncoding, EveryTagHasAMeaningAndNothingElseHas) {
 }
 
 TEST(ShadowEncoding, ShadowAndItsImageAreNoProgramMemory) {
-  EXPECT_TRUE(has_shadow(AppAddr(0x1000)));
-  EXPECT_FALSE(has_shadow(kLowMemoryEnd));
-  EXPECT_FALSE(has_shadow(AppAddr(kHighShadowEnd.value - 1)));
-  EXPECT_TRUE(has_shadow(AppAddr(kHighShadowEnd.value)));
-  EXPECT_TRUE(has_shadow(AppAddr(kUserAddressEnd - 1)));
-  EXPECT_FALSE(has_shadow(AppAddr(kUserAddressEnd)));
-  EXPECT_FALSE(has_shadow(AppAddr(~std::uintptr_t{0})));
+  EXPECT_TRUE(has_direct_shadow(AppAddr(0x1000)));
+  EXPECT_FALSE(has_direct_shadow(kLowMemoryEnd));
+  EXPECT_FALSE(has_direct_shadow(AppAddr(kHighShadowEnd.value - 1)));
+  EXPECT_TRUE(has_direct_shadow(AppAddr(kHighShadowEnd.value)));
+  EXPECT_TRUE(has_direct_shadow(AppAddr(kUserAddressEnd - 1)));
+  EXPECT_FALSE(has_direct_shadow(AppAddr(kUserAddressEnd)));
+  EXPECT_FALSE(has_direct_shadow(AppAddr(~std::uintptr_t{0})));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 In the source, comment lines that begin with `// EXPECT:` are regular expressions that must be found in stderr, in
 this order; `// NEVER:` must not be found at all; `// STDOUT:` is a line of stdout, all of them in order; `// EXIT:` is
 the exit status (0 if there is none, -N for a signal); `// OPTIONS:` goes to PENUMBRA_OPTIONS. A source without
-EXPECT expects an empty stderr.
+EXPECT expects an empty stderr. With PENUMBRA_TEST_SHADOW=paged the same must happen on the paged shadow map.
 """
 
 import os
@@ -21,7 +21,8 @@ def wishes(source, key):
 
 def complaints(library, source, program):
     environment = dict(os.environ, LD_PRELOAD=library, MALLOC_PERTURB_="0",
-                       PENUMBRA_OPTIONS=":".join(wishes(source, "OPTIONS")))
+                       PENUMBRA_OPTIONS=":".join(
+                           ["shadow=" + os.environ.get("PENUMBRA_TEST_SHADOW", "direct")] + wishes(source, "OPTIONS")))
     run = subprocess.run(program, env=environment, capture_output=True, text=True, errors="replace",
                          timeout=LIMIT_SECONDS)
     expected = wishes(source, "EXPECT")

@@ -1,7 +1,7 @@
-// No room for the shadow (here: a limit on address space, set before exec): one line, and the program runs with the C
-// library's heap.
+// No room for a shadow of either kind (here: a limit on address space, set before exec): one line, and the program runs
+// with the C library's heap.
 //
-// EXPECT: ^penumbra: cannot reserve the shadow .*heap and libc checks are off$
+// EXPECT: ^penumbra: no room for any shadow .*heap and libc checks are off$
 // NEVER: BUG
 // STDOUT: glibc: 40 of 33
 #include <malloc.h>
@@ -13,7 +13,7 @@
 
 int main(int argc, char** argv) {
   if (argc == 1) {
-    const struct rlimit limit = {(rlim_t)4 << 30, (rlim_t)4 << 30};
+    const struct rlimit limit = {(rlim_t)96 << 20, (rlim_t)96 << 20};
     // The limit is the next process's: in this one the shadow is there already. By the instruction itself, because
     // setrlimit and syscall add what Penumbra weighs.
     register void* old asm("r10") = NULL;

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Every seeded bug is found by the checks in rewritten code, in the function that has it, and the program goes on:
-finds_test.py PENUMBRA LIBRARY PROGRAM..."""
+finds_test.py PENUMBRA LIBRARY PROGRAM...
 
+With PENUMBRA_TEST_SHADOW=paged the same is found where the direct map has no room, by checks that call out."""
+
+import os
 import pathlib
 import re
 import sys
@@ -12,6 +15,7 @@ sys.dont_write_bytecode = True
 from rewriting import WithModules  # noqa: E402  (no bytecode beside the sources)
 
 PROGRAMS = [str(pathlib.Path(a).resolve()) for a in sys.argv[3:]]
+IS_PAGED = os.environ.get("PENUMBRA_TEST_SHADOW") == "paged"
 
 # number: class, access, function
 BUGS = {
@@ -40,11 +44,11 @@ class Finds(WithModules):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.rewrite(*PROGRAMS)
+        cls.rewrite(*PROGRAMS, wishes="shadow=paged" if IS_PAGED else None)
 
     def run_program(self, program, number, rewrite=1):
         # libc=0: what is found here, rewritten code found.
-        return self.run_rewritten(program, str(number), options=f"rewrite={rewrite}:libc=0")
+        return self.run_rewritten(program, str(number), options=f"rewrite={rewrite}:libc=0", is_limited=IS_PAGED)
 
     def test_each_bug_is_found_in_its_function(self):
         for program in PROGRAMS:

@@ -126,7 +126,7 @@ class World {
 
   // Moves the module's code: from now on its functions run rewritten.
   void rewrite(const RewriteOptions& options) {
-    exact_ = options.exact;
+    exact_ = options.exact || options.calls_out;
     image_ = std::make_unique<ElfImage>(module_->path());
     program_ = std::make_unique<Program>(*image_, decoder_);
     ASSERT_NO_THROW(program_->validate());
@@ -514,6 +514,13 @@ TEST(Differential, ExactChecksMissNoByteOfAMisalignedAccess) {
   RewriteOptions options;
   options.exact = true;
   differ(101, options);
+}
+
+// What the paged map gets, here over the direct one: the routine asks whichever map there is.
+TEST(Differential, ChecksThatCallOutMissNoByteAndChangeNothing) {
+  RewriteOptions options;
+  options.calls_out = true;
+  differ(102, options);
 }
 
 }  // namespace

@@ -44,13 +44,23 @@ Candidate candidate_at(AppAddr object, AppAddr limit) {
   return candidate;
 }
 
+// A freed object keeps its header until somebody writes over that; its bytes may be part of other blocks by then, up to `a`.
+bool is_reused_before(const Candidate& candidate, AppAddr a) {
+  if (candidate.found.state == BlockState::kLive) return false;
+  const AppAddr end = std::min(a + 1, candidate.object + unpack(candidate.found.word).bytes);
+  for (AppAddr g = candidate.object; g < end; g = g + kGranuleSize) {
+    if (!has_tag(g, ShadowTag::kHeapFreed)) return true;
+  }
+  return false;
+}
+
 // The last object that begins at or before `a`.
 Candidate search_left(AppAddr a, AppRange arena) {
   const AppAddr floor = a - std::min<std::size_t>(kLeftReach, a - arena.begin);
   for (AppAddr g(round_down(a.value, kGranuleSize)); g > floor; g = g - kGranuleSize) {
     if (!is_left_redzone(g - kGranuleSize)) continue;
     const Candidate candidate = candidate_at(g, arena.end);
-    if (candidate.exists()) return candidate;
+    if (candidate.exists()) return is_reused_before(candidate, a) ? Candidate() : candidate;
   }
   return Candidate();
 }

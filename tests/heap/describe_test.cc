@@ -2,6 +2,7 @@
 #include "tests/heap/heap_fixture.h"
 
 #include <cstring>
+#include <vector>
 
 namespace penumbra::heap {
 namespace {
@@ -47,6 +48,26 @@ TEST_F(HeapDescribe, TheGapOfAnAlignedObjectBelongsToIt) {
   release(p);
 }
 
+// An object's header outlives it where nothing is written over it.
+TEST_F(HeapDescribe, TheGapOfAnAlignedObjectInReusedMemoryDoesNotBelongToWhatWasThere) {
+  constexpr std::size_t kOld = 50'000;
+  std::vector<char*> old;
+  for (int i = 0; i < 200; ++i) old.push_back(allocate_with(kOld, 1));
+  for (char* const p : old) release(p);
+  drain_quarantine();
+  // The first of its size begins a page of its own, with nothing young before it.
+  std::vector<char*> young;
+  unsigned inside = 0;
+  for (std::size_t bytes = 100; bytes < 20'000; bytes += bytes / 4) {
+    char* const p = allocate_with(bytes, 2, 1024);
+    young.push_back(p);
+    for (char* const o : old) inside += p >= o + 2048 && p < o + kOld;
+    for (int i = 1; i <= 32; ++i) ASSERT_EQ(described(p - i).begin, AppAddr(p)) << bytes;
+  }
+  EXPECT_NE(inside, 0u);
+  for (char* const p : young) release(p);
+}
+
 TEST_F(HeapDescribe, AFreedObjectTellsBothStacksInQuarantineAndAfterIt) {
   char* const p = allocate_with(100, 11);
   heap::free(p, AllocatorName::kNew, 12);
@@ -85,10 +106,10 @@ TEST_F(HeapDescribe, AnAddressOfNobodyIsNobodys) {
   int local = 0;
   EXPECT_FALSE(describe(AppAddr(&local), info));
   EXPECT_FALSE(describe(AppAddr(), info));
-  // mimalloc's own segment header, far from any block.
+  // mimalloc's own segment header, 64 KiB: more than a page from any block, which would be named as a neighbour.
   char* const p = allocate(64);
   const AppAddr segment(round_down(reinterpret_cast<std::uintptr_t>(p), 32u << 20));
-  EXPECT_FALSE(describe(segment + 64, info));
+  EXPECT_FALSE(describe(segment + 3 * kPageSize, info));
   release(p);
 }
 

@@ -184,8 +184,24 @@ class Verifier {
       previous = place.code_offset;
       if (!begins_[place.text_offset])
         complain(fmt::format("V4: a place names {:x}, where no instruction begins", text_ + place.text_offset));
-      if (first_place_[place.text_offset] == kNone) first_place_[place.text_offset] = place.code_offset;
+      std::uint32_t& first = first_place_[place.text_offset];
+      if (first == kNone || is_routine_behind(place.text_offset, first, place.code_offset)) first = place.code_offset;
     }
+  }
+
+  // What stands for the instruction behind a system call begins with the call of a routine, which a jump leaves out.
+  bool is_routine_behind(std::uint32_t text_offset, std::uint32_t from, std::uint32_t to) const {
+    Decoded d;
+    if (text_offset < 2 || !begins_[text_offset - 2] || !decode_text(text_ + text_offset - 2, d) ||
+        d.z.mnemonic != ZYDIS_MNEMONIC_SYSCALL) {
+      return false;
+    }
+    bool calls = false;
+    for (std::uint32_t at = from; at < to && decode_code(at, d); at += d.z.length) {
+      if (d.z.mnemonic != ZYDIS_MNEMONIC_LEA && !d.is_call()) return false;
+      calls |= d.is_call();
+    }
+    return calls;
   }
 
   // The link-time address that code at this offset names.

@@ -39,7 +39,7 @@ int register_of(ZydisRegister r) {
 Needs flag_bits(ZydisAccessedFlagsMask flags) {
   Needs bits = 0;
   const ZydisAccessedFlagsMask each[] = {ZYDIS_CPUFLAG_CF, ZYDIS_CPUFLAG_PF, ZYDIS_CPUFLAG_AF,
-                                ZYDIS_CPUFLAG_ZF, ZYDIS_CPUFLAG_SF, ZYDIS_CPUFLAG_OF};
+                                         ZYDIS_CPUFLAG_ZF, ZYDIS_CPUFLAG_SF, ZYDIS_CPUFLAG_OF};
   for (unsigned n = 0; n < std::size(each); ++n) {
     if ((flags & each[n]) != 0) bits |= bit(kFlagShift + n);
   }
@@ -263,7 +263,8 @@ class Follower {
         step.length = z.length;
         fill_effects(z, operands.data(), step);
         fill_way(z, operands.data(), at, step);
-        steps_[at - text_] = step;
+        // What is not understood runs as it is, and is to others what another module is.
+        if (function.doubt == Doubt::kNone) steps_[at - text_] = step;
         if (z.mnemonic == ZYDIS_MNEMONIC_LEA && operands[1].mem.base == ZYDIS_REGISTER_RIP)
           name(at + z.length + static_cast<std::uint64_t>(operands[1].mem.disp.value));
         for (unsigned n = 0; n < z.operand_count_visible; ++n) {
@@ -295,15 +296,21 @@ class Follower {
   void note_call(std::uint64_t target, std::uint64_t back, const Function& by) {
     const std::uint32_t f = program_.function_at(target);
     if (f == kNone || program_.functions()[f].range.begin != target) return;
-    callers_[f].push_back(back);
-    if (by.doubt != Doubt::kNone) has_unknown_callers_[f] = true;
+    if (by.doubt == Doubt::kNone) {
+      callers_[f].push_back(back);
+    } else {
+      has_unknown_callers_[f] = true;
+    }
   }
 
   void note_jump(std::uint32_t from, std::uint64_t target, const Function& by) {
     const std::uint32_t f = program_.function_at(target);
     if (f == kNone || f == from) return;
-    if (std::ranges::find(jumpers_[f], from) == jumpers_[f].end()) jumpers_[f].push_back(from);
-    if (by.doubt != Doubt::kNone) has_unknown_callers_[f] = true;
+    if (by.doubt != Doubt::kNone) {
+      has_unknown_callers_[f] = true;
+    } else if (std::ranges::find(jumpers_[f], from) == jumpers_[f].end()) {
+      jumpers_[f].push_back(from);
+    }
   }
 
   void look_at(const ModulePlace& first, const ModulePlace& last) {

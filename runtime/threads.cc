@@ -11,6 +11,7 @@
 #include "runtime/pthread_stacks.h"
 #include "runtime/report/report.h"
 #include "runtime/signals/signals.h"
+#include "runtime/stacks/stacks.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -61,6 +62,7 @@ void after_fork_in_parent() {
 
 void after_fork_in_child() {
   announce_child();
+  stacks::fork_child();
   report::fork_child();
   signals::fork_child();
   load::fork_child();

@@ -42,14 +42,15 @@ os::Result UnitMap::init(AppRange span, ShadowAddr shadow, SparseEnd sparse_end,
   const std::size_t words_bytes = round_up(units_ * sizeof(Word), kPageSize);
   const std::size_t next_bytes = round_up(units_ * sizeof(std::uint32_t), kPageSize);
   const std::size_t zones_bytes = round_up(zones * sizeof(std::uint32_t), kPageSize);
-  table_bytes_ = kPageSize + words_bytes + next_bytes + zones_bytes;
+  table_bytes_ = kPageSize + words_bytes + next_bytes + zones_bytes + round_up(zones / kZonesPerGroup + 1, kPageSize);
   const os::Result table = os::map_noreserve(table_bytes_);
   if (!table.ok()) return table;
   AppAddr at = table.address();
   not_orphaned_ = at.ptr<std::atomic<std::uint32_t>>();
   words_ = (at = at + kPageSize).ptr<std::atomic<Word>>();
   next_ = (at = at + words_bytes).ptr<std::uint32_t>();
-  zone_populated_ = (at + next_bytes).ptr<std::atomic<std::uint32_t>>();
+  zone_populated_ = (at = at + next_bytes).ptr<std::atomic<std::uint32_t>>();
+  group_used_ = (at + zones_bytes).ptr<std::atomic<std::uint8_t>>();
   // Without it (Linux < 4.14) a child that skipped the fork hooks is not recognised; nothing else changes.
   os::advise(AppAddr(not_orphaned_), kPageSize, MADV_WIPEONFORK).ignore();
   not_orphaned_->store(1, std::memory_order_relaxed);
@@ -64,7 +65,10 @@ void UnitMap::destroy() {
 
 void UnitMap::count_populated(std::size_t unit, int by) {
   const auto delta = static_cast<std::uint32_t>(by);
-  zone_populated_[unit / kUnitsPerZone].fetch_add(delta, std::memory_order_relaxed);
+  const std::size_t zone = unit / kUnitsPerZone;
+  std::atomic<std::uint8_t>& is_used = group_used_[zone / kZonesPerGroup];
+  if (is_used.load(std::memory_order_relaxed) == 0) is_used.store(1, std::memory_order_relaxed);
+  zone_populated_[zone].fetch_add(delta, std::memory_order_relaxed);
   resident_.fetch_add(static_cast<std::size_t>(by), std::memory_order_relaxed);
 }
 

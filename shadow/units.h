@@ -58,6 +58,7 @@ class UnitMap {
   // Units per zone: a zone is what one allocator node owns at a time (4 MiB).
   static constexpr std::size_t kUnitsPerZone = 128;
   static constexpr std::size_t kZoneSize = kUnitsPerZone * kUnitSize;
+  static constexpr std::size_t kZonesPerGroup = 1024;  // of a terabyte's 262,144
 
   // Answers the first byte at or behind `at` (inside the span) that a live area without populated shadow does not
   // make accessible: `at` itself where there is none. Signal-safe.
@@ -214,6 +215,7 @@ class UnitMap {
   void release_one(std::size_t unit);
   void clear_page(std::size_t unit);
   bool refill_flushed(std::size_t unit);
+  Word repaired(std::size_t unit, Word w);
   bool fill_bytes(std::size_t first, std::size_t count, std::uint8_t value);
   bool fill_run(std::size_t first, std::size_t count, ShadowTag tag);
   void settle(std::size_t unit, UnitState state, Word count);
@@ -222,6 +224,17 @@ class UnitMap {
   void adopt_pushed();
   void count_populated(std::size_t unit, int by);
   bool repair_if_orphaned();
+  // visit(zone) for each with a populated unit.
+  template <class Visit>
+  void for_populated_zones(Visit visit) const {
+    const std::size_t zones = units_ / kUnitsPerZone;
+    for (std::size_t first = 0; first < zones; first += kZonesPerGroup) {
+      if (group_used_[first / kZonesPerGroup].load(std::memory_order_relaxed) == 0) continue;
+      for (std::size_t zone = first; zone < zones && zone < first + kZonesPerGroup; ++zone) {
+        if (zone_populated(zone) != 0) visit(zone);
+      }
+    }
+  }
   template <class Visit>
   void for_populated(AppAddr begin, std::size_t bytes, Visit visit);
 
@@ -233,6 +246,9 @@ class UnitMap {
   std::atomic<Word>* words_ = nullptr;
   std::uint32_t* next_ = nullptr;  // links of the dying queue and of the flushing list
   std::atomic<std::uint32_t>* zone_populated_ = nullptr;
+  // 1 where any unit of a group of zones was ever populated: who goes through all of the map, as every child of fork does,
+  // touches only what was used.
+  std::atomic<std::uint8_t>* group_used_ = nullptr;
   // Reads 1 in the process that made it and 0 in a child that has not repaired itself (MADV_WIPEONFORK).
   std::atomic<std::uint32_t>* not_orphaned_ = nullptr;
   SparseEnd sparse_end_ = nullptr;

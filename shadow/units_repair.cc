@@ -37,6 +37,7 @@ bool UnitMap::repair_if_orphaned() {
   return true;
 }
 
+// Writes only what changes: in a child of a process that stood still around fork, next to nothing.
 void UnitMap::repair_after_fork() {
   // Lists and counters may have been caught in the middle of a change; the words say everything.
 #if PENUMBRA_VALIDATE
@@ -45,41 +46,48 @@ void UnitMap::repair_after_fork() {
   flushing_ = oldest_ = newest_ = kEnd;
   pushed_.store(kEnd, std::memory_order_relaxed);
   fills_.store(0, std::memory_order_relaxed);
-  resident_.store(0, std::memory_order_relaxed);
-  dying_.store(0, std::memory_order_relaxed);
   if (pages_ != nullptr) pages_->repair_after_fork();
-  for (std::size_t zone = 0; zone < units_ / kUnitsPerZone; ++zone) {
-    if (zone_populated(zone) == 0) continue;
-    zone_populated_[zone].store(0, std::memory_order_relaxed);
+  std::size_t resident = 0;
+  std::size_t dying = 0;
+  for_populated_zones([&](std::size_t zone) {
+    std::uint32_t populated = 0;
     for (std::size_t u = zone * kUnitsPerZone; u < (zone + 1) * kUnitsPerZone; ++u) {
-      Word w = words_[u].load(std::memory_order_relaxed) & ~(kWaiters | kQueued);
-      switch (state_of(w)) {
-        case UnitState::kFilling:  // its taker does not exist here
-          clear_page(u);
-          w = with_state(w & ~kCountMask, UnitState::kEmpty);
-          break;
-        case UnitState::kFlushing:
-          w = with_state(w, refill_flushed(u) ? UnitState::kDying : UnitState::kEmpty);
-          break;
-        default: break;
-      }
-      if (state_of(w) != UnitState::kEmpty) count_populated(u, +1);
+      const Word before = words_[u].load(std::memory_order_relaxed);
+      const Word w = repaired(u, before);
+      populated += state_of(w) != UnitState::kEmpty;
       if (state_of(w) == UnitState::kDying) {
-        w |= kQueued;
-        dying_.fetch_add(1, std::memory_order_relaxed);
+        ++dying;
         push_dying(u);
       }
-      words_[u].store(w, std::memory_order_release);
+      if (w != before) words_[u].store(w, std::memory_order_release);
     }
-  }
+    if (zone_populated(zone) != populated) zone_populated_[zone].store(populated, std::memory_order_relaxed);
+    resident += populated;
+  });
+  resident_.store(resident, std::memory_order_relaxed);
+  dying_.store(dying, std::memory_order_relaxed);
   not_orphaned_->store(1, std::memory_order_release);
+}
+
+// What a unit's word becomes where nobody else is.
+UnitMap::Word UnitMap::repaired(std::size_t unit, Word w) {
+  w &= ~(kWaiters | kQueued);
+  switch (state_of(w)) {
+    case UnitState::kFilling:  // its taker does not exist here
+      clear_page(unit);
+      return with_state(w & ~kCountMask, UnitState::kEmpty);
+    case UnitState::kFlushing:
+      if (!refill_flushed(unit)) return with_state(w, UnitState::kEmpty);
+      return with_state(w, UnitState::kDying) | kQueued;
+    case UnitState::kDying: return w | kQueued;
+    default: return w;
+  }
 }
 
 UnitMap::Census UnitMap::take_census() const {
   Census census;
-  for (std::size_t zone = 0; zone < units_ / kUnitsPerZone; ++zone) {
+  for_populated_zones([&](std::size_t zone) {
     const std::uint32_t expected = zone_populated(zone);
-    if (expected == 0) continue;
     std::uint32_t populated = 0;
     for (std::size_t u = zone * kUnitsPerZone; u < (zone + 1) * kUnitsPerZone; ++u) {
       const UnitView unit = view_of(words_[u].load(std::memory_order_relaxed));
@@ -93,7 +101,7 @@ UnitMap::Census UnitMap::take_census() const {
     }
     census.zones_agree &= populated == expected;
     census.resident += populated;
-  }
+  });
   return census;
 }
 

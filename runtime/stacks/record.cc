@@ -35,4 +35,8 @@ StackId record(const CodeContext& from, std::size_t depth) {
   return id;
 }
 
+void fork_child() {
+  Trail::fork_child();
+}
+
 }  // namespace penumbra::stacks

@@ -29,6 +29,9 @@ std::size_t unwind_ucontext(const void* ucontext, std::uintptr_t* frames, std::s
 // of modules is noticed (code_modules.h).
 StackId record(const CodeContext& from, std::size_t depth);
 
+// In the only thread of a new child, by fork's hook.
+void fork_child();
+
 // Stores a stack once, whoever stores it; the same frames give the same id. kNoStack when the budget is used up.
 StackId depot_put(const std::uintptr_t* frames, std::size_t count);
 // Copies the frames of an id; returns how many, 0 for kNoStack or an id that was never given out.

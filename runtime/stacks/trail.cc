@@ -82,6 +82,11 @@ Trail* Trail::mine() {
   return state.trail;
 }
 
+void Trail::fork_child() {
+  const ThreadState& state = t_state;
+  if (state.trail != nullptr && !state.is_busy) state.trail->owner_.store(current_tid(), std::memory_order_relaxed);
+}
+
 bool Trail::try_record(const CodeContext& from, std::size_t depth, StackId& id) {
   ThreadState& state = t_state;
   if (state.is_busy) return false;

@@ -35,6 +35,8 @@ class Trail {
  public:
   // Unwinds and stores; false, with nothing stored, where the ordinary way must be taken.
   static bool try_record(const CodeContext& from, std::size_t depth, StackId& id);
+  // In the only thread of a new child, which has its stack from its parent: its trail holds there as well.
+  static void fork_child();
 
  private:
   static constexpr std::size_t kNodes = 160;

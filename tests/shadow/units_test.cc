@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -274,6 +275,51 @@ TEST_F(Units, ChildWithoutForkHooksRefillsAndFlushesAgain) {
   ASSERT_EQ(waitpid(static_cast<pid_t>(child), &status, 0), child);
   EXPECT_EQ(status, 0);
   units_.abort_flush();
+}
+
+long faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+// A shell forks for every command, and each page that a child touches is a fault: 2 TiB have 512 pages of zones.
+TEST_F(Units, ChildTouchesOnlyWhatWasUsed) {
+  constexpr std::size_t kLarge = std::size_t{2} << 40;
+  const os::Result span = os::reserve(AppAddr(), kLarge + UnitMap::kZoneSize);
+  ASSERT_TRUE(span.ok());
+  const AppAddr begin(round_up(span.address().value, UnitMap::kZoneSize));
+  ShadowAddr shadow{};
+  if (!tests_paged_map()) {
+    const os::Result room = os::map_noreserve(kLarge >> kGranuleShift);
+    ASSERT_TRUE(room.ok());
+    shadow = ShadowAddr(room.address().value);
+  }
+  UnitMap map;
+  ASSERT_TRUE(map.init({begin, begin + kLarge}, shadow, nullptr, nullptr).ok());
+  ASSERT_TRUE(map.take(begin + kLarge / 2, 10 * kUnitSize, ShadowTag::kRegionInvalid));
+  ASSERT_TRUE(map.take(begin + kLarge / 4 * 3, kUnitSize, ShadowTag::kRegionInvalid));
+  const pid_t child = fork();
+  if (child == 0) {
+    const long before = faults();
+    map.repair_after_fork();
+    const long taken = faults() - before;
+    map.validate();
+    _exit(map.resident() == 11 && taken < 64 ? 0 : 1);
+  }
+  ASSERT_GT(child, 0);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  map.release(begin + kLarge / 2, 10 * kUnitSize);
+  map.release(begin + kLarge / 4 * 3, kUnitSize);
+  iovec ranges[4];
+  map.begin_flush(0, ranges, 4);
+  map.end_flush();
+  EXPECT_EQ(map.resident(), 0u);
+  map.destroy();
+  if (!tests_paged_map()) os::unmap(AppAddr(shadow.value), kLarge >> kGranuleShift).ignore();
+  os::unmap(span.address(), kLarge + UnitMap::kZoneSize).ignore();
 }
 
 // Threads take and release overlapping ranges while one purges; afterwards nothing is left. What a taker sees

@@ -220,7 +220,8 @@ void Liveness::solve() {
   for (std::uint32_t f = 0; f < functions.size(); ++f) {
     // Nobody that calls it was seen: then it is somebody who was not seen.
     const bool unknown = functions[f].has_unknown_callers || calling.of(f).empty();
-    need_at_return(f, unknown ? kAbiReturn : kCalleeSaved | kDirection);
+    const RegSet by_others = functions[f].has_doubted_callers ? kEverything : kAbiReturn;
+    need_at_return(f, unknown ? by_others : kCalleeSaved | kDirection);
   }
   while (!work.empty()) {
     const std::uint32_t b = work.pop();

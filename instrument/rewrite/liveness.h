@@ -9,7 +9,8 @@
 //                   + what is needed after the call and no path through the callee may change
 //                   + what the landing pads of the calling function need (an unwinder restores registers as they were)
 //     at a return   = what the return sites of direct callers need, handed on through tail jumps
-//                   + the callee-saved registers, rax and rdx where callers are unknown
+//                   + the callee-saved registers, rax and rdx where callers are unknown; everything where a function that
+//                     is not understood calls it (that may know what a local function leaves alone, as gcc's -fipa-ra does)
 //
 // Assembly that returns values in r9 or the carry flag, and compilers that know a local callee leaves rcx alone, are
 // right under these equations; the ABI alone would not do (libcrypto, gcc's -fipa-ra).

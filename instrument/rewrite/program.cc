@@ -83,6 +83,7 @@ Program::Program(const ElfImage& image, Decoder& decoder) : image_(image), decod
     text_ = joined_text_;
   }
   decode_functions();
+  doubt_overlaps();
   find_pointers();
   for (Function& function : functions_) find_tables(function);
   make_blocks();
@@ -127,6 +128,20 @@ void Program::decode_functions() {
   }
   index_ = InstructionIndex(instructions_, text_.size());
   entry_at_.assign(instructions_.size(), kNoEntry);
+}
+
+// Jumps into the middle of an instruction: over a lock prefix, in libc.
+void Program::doubt_overlaps() {
+  for (Function& function : functions_) {
+    for (std::uint32_t i = function.first; i < function.first + function.count && function.doubt == Doubt::kNone;
+         ++i) {
+      if (!is_direct_jump(form(i).flow)) continue;
+      const std::uint64_t target = branch_target(form(i), bytes(i), address(i));
+      if (target < function.range.begin || target >= function.range.end || instruction_at(target) != kNone) continue;
+      function.doubt = Doubt::kControlFlow;
+      note_names(function.range);
+    }
+  }
 }
 
 // A function that runs as it is still calls, jumps to and names others. Behind what does not decode, every byte may begin an
@@ -199,7 +214,11 @@ void Program::find_pointers() {
     functions_[f].has_unknown_callers |= is_begin;
   };
   for (const std::uint64_t address : image_.code_pointers()) name(address);
-  for (const std::uint64_t address : names_of_doubted_) name(address);
+  for (const std::uint64_t address : names_of_doubted_) {
+    name(address);
+    const std::uint32_t f = function_at(address);
+    if (f != kNone && functions_[f].range.begin == address) functions_[f].has_doubted_callers = true;
+  }
   for (const Symbol& symbol : image_.symbols()) {
     // A local symbol is no caller, but a debugger's breakpoint or a profiler may still name it.
     const std::uint32_t f = function_at(symbol.address);
@@ -377,13 +396,8 @@ void Program::make_blocks() {
     }
     for (std::uint32_t i = function.first; i < end && function.doubt == Doubt::kNone; ++i) {
       if (!is_direct_jump(form(i).flow)) continue;
-      const std::uint64_t target = branch_target(form(i), bytes(i), address(i));
-      const std::uint32_t to = instruction_at(target);
-      if (to != kNone) {
-        leads[to] = true;
-      } else if (target >= function.range.begin && target < function.range.end) {
-        function.doubt = Doubt::kControlFlow;  // into the middle of an instruction
-      }
+      const std::uint32_t to = instruction_at(branch_target(form(i), bytes(i), address(i)));
+      if (to != kNone) leads[to] = true;
     }
   }
   blocks_.reserve(static_cast<std::size_t>(std::count(leads.begin(), leads.end(), true)));

@@ -59,6 +59,8 @@ struct Function {
   std::uint8_t padding = 0;          // bytes of no-operations behind it, up to the next function
   Doubt doubt = Doubt::kNone;        // of the first instruction that is not believed
   bool has_unknown_callers = false;  // something other than a direct call or jump seen here names its begin
+  // A function that is not understood names its begin: what a compiler that saw both agreed on with it nobody knows.
+  bool has_doubted_callers = false;
   // An indirect jump that is neither one through a table that was found nor through a pointer that memory holds whole
   // (a virtual function's tail call): patches are restricted.
   bool has_unresolved_jump = false;
@@ -114,6 +116,7 @@ class Program {
 
  private:
   void decode_functions();
+  void doubt_overlaps();
   void note_names(const FrameRange& range);
   void find_pointers();
   void find_tables(Function& function);

@@ -54,6 +54,7 @@ struct Step {
   std::uint64_t target = 0;
   std::uint8_t length = 0;
   Way way = Way::kOn;
+  bool is_by_pointer = false;  // an indirect jump through a pointer that memory holds: a tail call
 };
 
 bool changes_nothing_where_count_is_0(const ZydisDecodedInstruction& z, const ZydisDecodedOperand* operands) {
@@ -117,7 +118,11 @@ void fill_way(const ZydisDecodedInstruction& z, const ZydisDecodedOperand* opera
   switch (z.meta.category) {
     case ZYDIS_CATEGORY_CALL: step.way = is_direct ? Way::kCall : Way::kIndirectCall; break;
     case ZYDIS_CATEGORY_RET: step.way = Way::kReturn; break;
-    case ZYDIS_CATEGORY_UNCOND_BR: step.way = is_direct ? Way::kJump : Way::kIndirect; break;
+    case ZYDIS_CATEGORY_UNCOND_BR:
+      step.way = is_direct ? Way::kJump : Way::kIndirect;
+      step.is_by_pointer =
+          operands[0].type == ZYDIS_OPERAND_TYPE_MEMORY && operands[0].mem.index == ZYDIS_REGISTER_NONE;
+      break;
     case ZYDIS_CATEGORY_COND_BR: step.way = Way::kBranch; break;
     case ZYDIS_CATEGORY_SYSCALL: step.way = Way::kKernel; break;
     default: break;
@@ -217,6 +222,7 @@ class Follower {
     jumpers_.resize(program.functions().size());
     pads_.resize(program.functions().size());
     has_unknown_callers_.assign(program.functions().size(), false);
+    has_doubted_callers_.assign(program.functions().size(), false);
     read_functions();
   }
 
@@ -299,7 +305,7 @@ class Follower {
     if (by.doubt == Doubt::kNone) {
       callers_[f].push_back(back);
     } else {
-      has_unknown_callers_[f] = true;
+      has_doubted_callers_[f] = true;
     }
   }
 
@@ -307,7 +313,7 @@ class Follower {
     const std::uint32_t f = program_.function_at(target);
     if (f == kNone || f == from) return;
     if (by.doubt != Doubt::kNone) {
-      has_unknown_callers_[f] = true;
+      has_doubted_callers_[f] = true;
     } else if (std::ranges::find(jumpers_[f], from) == jumpers_[f].end()) {
       jumpers_[f].push_back(from);
     }
@@ -389,7 +395,9 @@ class Follower {
       }
       case Way::kIndirect: {
         const auto table = tables_.find(from);
-        if (table == tables_.end()) return Answer::kNeeded;
+        if (table == tables_.end()) {
+          return !step->is_by_pointer || (left & (kCallTakes | kKept)) != 0 ? Answer::kNeeded : Answer::kDead;
+        }
         for (const std::uint64_t target : program_.targets(*table->second)) send({target, left, path.returns});
         return Answer::kDead;
       }
@@ -449,6 +457,7 @@ class Follower {
     for (const std::uint32_t f : functions) {
       const bool is_unknown = has_unknown_callers_[f] || (callers_[f].empty() && jumpers_[f].empty());
       if (is_unknown && (path.changed & (kCallGives | kKept)) != 0) return Answer::kNeeded;
+      if (has_doubted_callers_[f]) return Answer::kNeeded;
       for (const std::uint64_t back : callers_[f]) {
         if (step_at(back) != nullptr) send({back, path.changed, {}});
       }
@@ -465,6 +474,7 @@ class Follower {
   std::vector<std::vector<std::uint32_t>> jumpers_;  // by function: others that jump into it
   std::vector<std::vector<std::uint64_t>> pads_;     // by function
   std::vector<bool> has_unknown_callers_;
+  std::vector<bool> has_doubted_callers_;
   std::unordered_map<std::uint64_t, const JumpTable*> tables_;  // by the jump's address
   std::vector<Path> waiting_;
   std::unordered_set<Path, PathHash> seen_now_;  // for this check

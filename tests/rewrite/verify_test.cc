@@ -1,5 +1,5 @@
-// The structural verifier over a fixed list of modules; with PENUMBRA_FULL=1 over every ELF file of /usr/bin and
-// /usr/lib/x86_64-linux-gnu. And that it sees what it is there for: damaged modules are complained of.
+// The verifiers over a fixed list of modules; with PENUMBRA_FULL=1 over every ELF file of /usr/bin and
+// /usr/lib/x86_64-linux-gnu, with PENUMBRA_MODULE=FILE over that one. And that it sees what it is there for: damaged modules are complained of.
 #include "tests/rewrite/verify.h"
 
 #include <gtest/gtest.h>
@@ -34,6 +34,7 @@ struct Rewritten {
 };
 
 std::vector<std::string> modules() {
+  if (const char* one = std::getenv("PENUMBRA_MODULE"); one != nullptr) return {one};
   if (std::getenv("PENUMBRA_FULL") == nullptr) {
     return {"/usr/bin/bash", "/usr/bin/perl", "/usr/lib/x86_64-linux-gnu/libz.so.1",
             "/usr/lib/x86_64-linux-gnu/libstdc++.so.6", "/usr/lib/x86_64-linux-gnu/libgmp.so.10"};
@@ -88,8 +89,8 @@ TEST(Verify, ChecksChangeOnlyWhatNobodyNeeds) {
   }
   RecordProperty("checked", std::to_string(checked));
   RecordProperty("undecided", std::to_string(undecided));
-  EXPECT_GT(checked, 50'000u);
-  EXPECT_LT(undecided, checked / 100);
+  EXPECT_TRUE(checked > 50'000 || std::getenv("PENUMBRA_MODULE") != nullptr) << checked;
+  EXPECT_LE(undecided, checked / 100);
 }
 
 // A check that pushes what it changes does so because nothing is dead.

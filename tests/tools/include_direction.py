@@ -20,8 +20,8 @@ RULES = {
     "instrument/abi": SHADOW,
     "instrument/libc": SHADOW,
     "instrument/load": SHADOW,
-    "instrument/rewrite": ["shadow/encoding.h", "runtime/base/address.h", "runtime/base/module_format.h",
-                            "runtime/base/system_calls.h"],
+    "instrument/rewrite": ["shadow/encoding.h", "runtime/base/address.h", "runtime/base/content_key.h",
+                            "runtime/base/module_format.h", "runtime/base/system_calls.h"],
     # In the checked process; the hosted launcher stays out of it.
     "runtime": ["runtime/stacks", "runtime/report", "runtime/signals", "runtime/process", "runtime/preload",
                 "runtime/init.h", "runtime/threads.h", *BELOW_RUNTIME],

@@ -193,15 +193,17 @@ TEST(Dispositions, ThreadsThatSetHandlersAtOnceGetTheSameThunks) {
 }
 
 TEST(Dispositions, WithoutMemoryOrCodeAHandlerGoesToTheKernelUnchanged) {
-  for (const os::FailureInjector injector :
-       {+[](os::MemoryCall call) { return call == os::MemoryCall::kMap ? ENOMEM : 0; },
-        +[](os::MemoryCall call) { return call == os::MemoryCall::kProtect ? EACCES : 0; }}) {
-    os::set_failure_injector_test_only(injector);
-    std::vector<char> handlers(kSlots);  // a page holds fewer
+  // Addresses that have no thunk yet; a page holds fewer.
+  static char handlers[2][kSlots];
+  const os::FailureInjector injectors[] = {
+      [](os::MemoryCall call) { return call == os::MemoryCall::kMap ? ENOMEM : 0; },
+      [](os::MemoryCall call) { return call == os::MemoryCall::kProtect ? EACCES : 0; }};
+  for (int n = 0; n < 2; ++n) {
+    os::set_failure_injector_test_only(injectors[n]);
     struct sigaction held {};
-    for (char& address : handlers) held = to_kernel(SIGSEGV, action(reinterpret_cast<sighandler_t>(&address), 0));
+    for (char& address : handlers[n]) held = to_kernel(SIGSEGV, action(reinterpret_cast<sighandler_t>(&address), 0));
     os::set_failure_injector_test_only(nullptr);
-    EXPECT_EQ(held.sa_handler, reinterpret_cast<sighandler_t>(&handlers.back()));
+    EXPECT_EQ(held.sa_handler, reinterpret_cast<sighandler_t>(&handlers[n][kSlots - 1]));
     EXPECT_EQ(held.sa_flags, 0);
     EXPECT_NE(to_kernel(SIGSEGV, action(plain, 0)).sa_handler, static_cast<sighandler_t>(plain))
         << "earlier ones keep theirs";

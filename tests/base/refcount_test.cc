@@ -94,7 +94,7 @@ int taken_too_late(Take take) {
 TEST(Refcount, ReadThenTakeIsARaceThatIsCaught) {
   EXPECT_GT(taken_too_late([](Refcount& count) {
               if (count.read() == 0) return RefVerdict::kFine;
-              sched_yield();  // what a preemption does
+              for (int n = 0; n < 1000 && count.read() != 0; ++n) sched_yield();  // what a preemption does
               return count.inc();
             }),
             0);

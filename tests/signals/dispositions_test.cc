@@ -193,8 +193,8 @@ TEST(Dispositions, ThreadsThatSetHandlersAtOnceGetTheSameThunks) {
 }
 
 TEST(Dispositions, WithoutMemoryOrCodeAHandlerGoesToTheKernelUnchanged) {
-  // Addresses that have no thunk yet; a page holds fewer.
-  static char handlers[2][kSlots];
+  // Addresses that have no thunk yet, more of them than there is room for without memory.
+  static char handlers[2][2 * kSlots];
   const os::FailureInjector injectors[] = {
       [](os::MemoryCall call) { return call == os::MemoryCall::kMap ? ENOMEM : 0; },
       [](os::MemoryCall call) { return call == os::MemoryCall::kProtect ? EACCES : 0; }};
@@ -203,7 +203,7 @@ TEST(Dispositions, WithoutMemoryOrCodeAHandlerGoesToTheKernelUnchanged) {
     struct sigaction held {};
     for (char& address : handlers[n]) held = to_kernel(SIGSEGV, action(reinterpret_cast<sighandler_t>(&address), 0));
     os::set_failure_injector_test_only(nullptr);
-    EXPECT_EQ(held.sa_handler, reinterpret_cast<sighandler_t>(&handlers[n][kSlots - 1]));
+    EXPECT_EQ(held.sa_handler, reinterpret_cast<sighandler_t>(&handlers[n][2 * kSlots - 1]));
     EXPECT_EQ(held.sa_flags, 0);
     EXPECT_NE(to_kernel(SIGSEGV, action(plain, 0)).sa_handler, static_cast<sighandler_t>(plain))
         << "earlier ones keep theirs";

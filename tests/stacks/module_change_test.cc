@@ -171,6 +171,7 @@ TEST(ModuleChange, RecordIsRightWhileOtherThreadsLoadAndClose) {
   }
   stop.store(true);
   loader.join();
+  record_as_the_loader_frees();  // the last one's rules; the next test may load another in its place
 }
 
 TEST(ModuleChange, ChangesAreCounted) {

@@ -9,8 +9,6 @@
 namespace penumbra::rewrite {
 namespace {
 
-constexpr std::size_t kMostComplaints = 10;
-
 struct Decoded {
   ZydisDecodedInstruction z;
   std::array<ZydisDecodedOperand, ZYDIS_MAX_OPERAND_COUNT> operands;
@@ -61,9 +59,7 @@ class Verifier {
   }
 
  private:
-  void complain(const std::string& what) {
-    if (++verdict_.complaint_count <= kMostComplaints) verdict_.complaints.push_back(what);
-  }
+  void complain(std::string what) { verdict_.complain(std::move(what)); }
 
   bool decode(const std::uint8_t* bytes, std::size_t size, Decoded& d) const {
     return ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder_, bytes, size, &d.z, d.operands.data()));
@@ -236,28 +232,12 @@ class Verifier {
     }
   }
 
-  bool is_thunk(std::uint32_t at) const {
-    auto state = std::ranges::upper_bound(module_.states, at, {}, &ModuleState::code_offset);
-    return state != module_.states.begin() && (--state)->is_thunk != 0;
-  }
-
   void check_moved_code() {
-    const auto& places = module_.places;
-    for (std::size_t n = 0; n < places.size();) {
-      std::size_t last = n;
-      while (last + 1 < places.size() && places[last + 1].text_offset == places[n].text_offset &&
-             !is_thunk(places[last + 1].code_offset)) {
-        ++last;
-      }
-      if (is_thunk(places[n].code_offset)) {
-        ++n;
-        continue;
-      }
-      check_before(places[n].code_offset, places[last].code_offset, text_ + places[n].text_offset);
-      check_copy(places[last].code_offset, text_ + places[n].text_offset);
+    for_moved_instructions(module_, [this](const ModulePlace& first, const ModulePlace& last) {
+      check_before(first.code_offset, last.code_offset, text_ + first.text_offset);
+      check_copy(last.code_offset, text_ + first.text_offset);
       ++verdict_.instructions;
-      n = last + 1;
-    }
+    });
   }
 
   void check_before(std::uint32_t from, std::uint32_t to, std::uint64_t original) {

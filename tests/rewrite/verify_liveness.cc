@@ -13,7 +13,6 @@
 namespace penumbra::rewrite {
 namespace {
 
-constexpr std::size_t kMostComplaints = 10;
 constexpr std::size_t kMostCalls = 12;       // on a path at a time
 constexpr std::size_t kMostSteps = 200'000;  // instructions, for one check
 
@@ -227,16 +226,9 @@ class Follower {
   }
 
   LivenessVerdict run() {
-    const auto& places = module_.places;
-    for (std::size_t n = 0; n < places.size();) {
-      std::size_t last = n;
-      while (last + 1 < places.size() && places[last + 1].text_offset == places[n].text_offset &&
-             !is_thunk(places[last + 1].code_offset)) {
-        ++last;
-      }
-      if (!is_thunk(places[n].code_offset) && last != n) look_at(places[n], places[last]);
-      n = last + 1;
-    }
+    for_moved_instructions(module_, [this](const ModulePlace& first, const ModulePlace& last) {
+      if (&first != &last) look_at(first, last);
+    });
     return std::move(verdict_);
   }
 
@@ -244,11 +236,6 @@ class Follower {
   bool decode(const std::uint8_t* bytes, std::size_t size, ZydisDecodedInstruction& z,
               ZydisDecodedOperand* operands) const {
     return ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder_, bytes, std::min<std::size_t>(size, 15), &z, operands));
-  }
-
-  bool is_thunk(std::uint32_t at) const {
-    auto state = std::ranges::upper_bound(module_.states, at, {}, &ModuleState::code_offset);
-    return state != module_.states.begin() && (--state)->is_thunk != 0;
   }
 
   const Step* step_at(std::uint64_t address) const {
@@ -357,8 +344,8 @@ class Follower {
       for (const Path& path : seen_now_) dead_.insert(path);
     } else if (answer == Answer::kUndecided) {
       ++verdict_.undecided;
-    } else if (++verdict_.complaint_count <= kMostComplaints) {
-      verdict_.complaints.push_back(
+    } else {
+      verdict_.complain(
           fmt::format("L1: a check before {:x} changes {:x}, which {:x} needs", address, changed, where));
     }
   }

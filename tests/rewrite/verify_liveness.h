@@ -16,11 +16,9 @@
 
 namespace penumbra::rewrite {
 
-struct LivenessVerdict {
+struct LivenessVerdict : Complaints {
   std::uint64_t checked = 0;    // places where checks leave something changed
   std::uint64_t undecided = 0;  // of them, those that were given up
-  std::vector<std::string> complaints;
-  std::uint64_t complaint_count = 0;
 };
 
 // As for verify_module(): `program` gives functions, landing pads and tables, nothing else.

@@ -202,11 +202,9 @@ Stage bring_up(char** envp) {
   Options& options = process_options();
   parse_options(options, find_environment(envp, "PENUMBRA_OPTIONS"), warn_about_option, nullptr);
   process::init_exec({.before = libc::before_exec, .failed = libc::exec_failed});
-  if (!reserve_shadow(options)) {
-    abi::require_shadow_for_compiled_code();
-    return Stage::kAside;
-  }
+  const bool has_shadow = reserve_shadow(options);
   abi::require_shadow_for_compiled_code();
+  if (!has_shadow) return Stage::kAside;
   const bool rewrites = options.rewrite != RewriteKind::kOff && may_rewrite(options);
   if (rewrites) load::hold_room();
   const preload::Source heap = start_heap(options);

@@ -206,18 +206,18 @@ void Program::add_entry(std::uint64_t address, Entry why) {
 
 // Addresses in code that data, symbols or code itself name.
 void Program::find_pointers() {
-  const auto name = [&](std::uint64_t address) {
+  // Returns the function that begins there.
+  const auto name = [&](std::uint64_t address) -> Function* {
     const std::uint32_t f = function_at(address);
-    if (f == kNone) return;
+    if (f == kNone) return nullptr;
     const bool is_begin = functions_[f].range.begin == address;
     add_entry(address, is_begin ? kEntryFunction : kEntryPointer);
     functions_[f].has_unknown_callers |= is_begin;
+    return is_begin ? &functions_[f] : nullptr;
   };
   for (const std::uint64_t address : image_.code_pointers()) name(address);
   for (const std::uint64_t address : names_of_doubted_) {
-    name(address);
-    const std::uint32_t f = function_at(address);
-    if (f != kNone && functions_[f].range.begin == address) functions_[f].has_doubted_callers = true;
+    if (Function* const function = name(address)) function->has_doubted_callers = true;
   }
   for (const Symbol& symbol : image_.symbols()) {
     // A local symbol is no caller, but a debugger's breakpoint or a profiler may still name it.

@@ -1,7 +1,8 @@
 #include "runtime/report/diagnose.h"
-#include "shadow/address_map.h"
 
 #include <signal.h>
+
+#include "shadow/address_map.h"
 
 namespace penumbra::report {
 namespace {

@@ -21,10 +21,6 @@ constexpr std::uintptr_t kFrameMagic = 0x41b58ab3;
 // How far below a bad byte its frame may begin; larger frames are rare and only lose their description.
 constexpr std::size_t kMaxFrameBytes = 64 << 10;
 
-std::uint8_t shadow_byte(AppAddr a) {
-  return shadow::load_byte(a);
-}
-
 bool is_tag(std::uint8_t value, ShadowTag tag) {
   return value == static_cast<std::uint8_t>(tag);
 }
@@ -39,7 +35,7 @@ void collect_rows(AppAddr guilty, ShadowRows& rows) {
         shadow::is_reserved() && shadow::has_shadow(begin) && shadow::has_shadow(begin + (kBytesPerRow - 1));
     if (!rows.known[row]) continue;
     for (std::size_t i = 0; i < kGranulesPerRow; ++i) {
-      rows.bytes[row][i] = shadow_byte(begin + i * shadow::kGranuleSize);
+      rows.bytes[row][i] = shadow::load_byte(begin + i * shadow::kGranuleSize);
     }
   }
 }
@@ -63,11 +59,11 @@ bool belongs_to_stack(const Snapshot& s, AppAddr guilty) {
 bool collect_frame(AppAddr guilty, StackFrameInfo& frame) {
   AppAddr at(round_down(guilty.value, shadow::kGranuleSize));
   std::size_t left = kMaxFrameBytes / shadow::kGranuleSize;
-  while (left > 0 && !is_tag(shadow_byte(at), ShadowTag::kStackLeft)) {
+  while (left > 0 && !is_tag(shadow::load_byte(at), ShadowTag::kStackLeft)) {
     at = at - shadow::kGranuleSize;
     --left;
   }
-  while (left > 0 && is_tag(shadow_byte(at - shadow::kGranuleSize), ShadowTag::kStackLeft)) {
+  while (left > 0 && is_tag(shadow::load_byte(at - shadow::kGranuleSize), ShadowTag::kStackLeft)) {
     at = at - shadow::kGranuleSize;
     --left;
   }

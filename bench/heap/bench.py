@@ -33,7 +33,7 @@ def subjects(task):
 
 
 def measure(task, size, loops, environment):
-    plain = {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "MALLOC_", "PENUMBRA_", "ASAN_"))}
+    plain = registry.plain_environment()
     done = subprocess.run([str(task.build_dir / PROGRAM), str(size), str(FRAMES), str(loops)],
                           env={**plain, **environment}, capture_output=True, text=True)
     if done.returncode != 0 or done.stderr:

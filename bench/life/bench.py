@@ -30,7 +30,7 @@ OPTIONS = {"native": None, "heap": "rewrite=0", "full": "rewrite=1", "stacks=0":
 
 def run(task):
     program = str(task.build_dir / PROGRAM)
-    plain = {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "MALLOC_", "PENUMBRA_"))}
+    plain = registry.plain_environment()
     with tempfile.TemporaryDirectory(prefix="penumbra-life.") as cache:
         os.chmod(cache, 0o700)
 

@@ -107,7 +107,7 @@ class Bench:
         self.task = task
         self.folder = folder
         self.library = str(task.build_dir / LIBRARY)
-        self.plain = {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "MALLOC_", "PENUMBRA_", "ASAN_"))}
+        self.plain = registry.plain_environment()
         self.plain["LC_ALL"] = "C"
 
     def prepare(self, executables):

@@ -8,6 +8,7 @@ bench/<folder>/bench.py defines BENCHES, a list of Bench. The simplest, around a
 
 import dataclasses
 import importlib.util
+import os
 import pathlib
 from typing import Callable
 
@@ -30,6 +31,11 @@ class Bench:
     description: str
     targets: list[str]  # what ninja builds for it
     run: Callable[[Task], bool]  # False: something failed that should not
+
+
+def plain_environment():
+    """That of whoever runs the benchmarks, without what preloads, or steers an allocator, Penumbra or ASan."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "MALLOC_", "PENUMBRA_", "ASAN_"))}
 
 
 def discover(folder):

@@ -3,22 +3,18 @@
 
 #include <gtest/gtest.h>
 #include <elf.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
 
 #include "instrument/rewrite/elf_image.h"
+#include "tests/support/scratch_folder.h"
 
 namespace penumbra::rewrite {
 namespace {
-
-namespace fs = std::filesystem;
 
 TEST(Identity, FromHeadersItIsTheOneThatTheWholeFileHas) {
   for (const char* file : {"/proc/self/exe", "/lib/x86_64-linux-gnu/libc.so.6", "/bin/ls", "/bin/bash"}) {
@@ -39,30 +35,13 @@ std::string contents_of(const char* file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A file that is written again and again.
-class Draft {
- public:
-  Draft() : name_((fs::temp_directory_path() / "penumbra-identity.XXXXXX").string()) { close(mkstemp(name_.data())); }
-  ~Draft() { fs::remove(name_); }
-  Draft(const Draft&) = delete;
-  Draft& operator=(const Draft&) = delete;
-
-  const std::string& write(std::string_view contents) {
-    std::ofstream(name_, std::ios::binary) << contents;
-    return name_;
-  }
-
- private:
-  std::string name_;
-};
-
 TEST(Identity, FilesThatEndEarlyAreSurvived) {
   const std::string whole = contents_of("/bin/ls");
   const std::string id = identity_of_file("/bin/ls");
-  Draft draft;
+  const tests::ScratchFolder folder;
   bool was_found = false;
   for (std::size_t bytes = 0; bytes < 2048; ++bytes) {
-    const std::string found = identity_of_file(draft.write(std::string_view(whole).substr(0, bytes)));
+    const std::string found = identity_of_file(folder.write("draft", std::string_view(whole).substr(0, bytes)));
     EXPECT_TRUE(found.empty() || found == id) << bytes;
     was_found |= found == id;
   }
@@ -74,15 +53,15 @@ TEST(Identity, WithoutABuildIdItIsTheKeyOfWhatIsMappedAndNeverWritten) {
   for (std::size_t at = file.find("GNU"); at != std::string::npos && at < 4096; at = file.find("GNU", at + 1)) {
     file[at] = 'X';  // no note is GNU's any more
   }
-  Draft draft;
-  const std::string id = identity_of_file(draft.write(file));
+  const tests::ScratchFolder folder;
+  const std::string id = identity_of_file(folder.write("draft", file));
   EXPECT_EQ(id.substr(0, 8), "content-");
-  EXPECT_EQ(id, ElfImage(draft.write(file)).identity());
+  EXPECT_EQ(id, ElfImage(folder.write("draft", file)).identity());
 
   const auto changed_at = [&](std::size_t offset) {
     std::string other = file;
     other[offset] = static_cast<char>(other[offset] ^ 1);
-    return identity_of_file(draft.write(other)) != id;
+    return identity_of_file(folder.write("draft", other)) != id;
   };
   Elf64_Ehdr header;
   std::memcpy(&header, file.data(), sizeof header);
